@@ -1,0 +1,62 @@
+// source.h - the generator as C sees it: specs in, launch facts and CUDA text out. The only file that knows of Lua.
+//
+// Specs are `key=value` words separated by single spaces. gen/ and templates/ are the copies built into the library, or
+// a folder's. The answers are pure functions of spec and files. Every function may be called by any number of threads;
+// they take turns.
+#ifndef VF_SOURCE_H
+#define VF_SOURCE_H
+
+#include "base.h"
+#include "buf.h"
+#include "varflash/varflash.h"
+
+#define SOURCE_KERNELS_MAX 6
+#define SOURCE_FACTS_MAX 32
+
+struct source_kernel {
+    char name[32];      // "fwd_sm80"
+    char spec[512];     // what its text depends on: key of the in-process kernel table, argument of source_text
+    char entry[128];    // symbol of the __global__ function
+    int threads;        // a block
+    int shared_bytes;   // dynamic shared memory of a block
+    int blocks_per_sm;  // that fit, by the budget
+    int registers;      // a thread, by the budget
+};
+
+struct source_fact {
+    char name[32];
+    int64_t value;
+};
+
+// What a variant is. Facts: every other integer or boolean (0, 1) field that gen/init.lua's plan returns.
+struct source_plan {
+    char family[32];
+    int tile_m, tile_n;
+    int fact_count;
+    struct source_fact facts[SOURCE_FACTS_MAX];
+    int kernel_count;
+    struct source_kernel kernels[SOURCE_KERNELS_MAX];
+};
+
+struct source;
+
+// `folder` null: the built-in files. VF_ERROR_IO, VF_ERROR_COMPILE (gen/init.lua is broken), VF_ERROR_OUT_OF_MEMORY.
+vf_status source_open(const char *folder, struct source **source);
+void source_close(struct source *source);  // null is ignored
+
+// VF_ERROR_UNSUPPORTED with the generator's sentence when it refuses; VF_ERROR_COMPILE when it fails.
+vf_status source_plan(struct source *source, const char *spec, struct source_plan *plan);
+
+// Appends the CUDA text of one kernel. Statuses as above.
+vf_status source_text(struct source *source, const char *kernel_spec, struct buf *text);
+
+// Short text over all knob names and values, which configuration files must match. Lives as long as `source`.
+const char *source_signature(const struct source *source);
+
+// A fact of a plan by name, `missing` if it has none such.
+int64_t source_fact(const struct source_plan *plan, const char *name, int64_t missing);
+
+// The kernel of that name, or null.
+const struct source_kernel *source_find_kernel(const struct source_plan *plan, const char *name);
+
+#endif
