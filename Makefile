@@ -1,0 +1,315 @@
+# varflash: one Makefile, driven by wildcards. `make help` lists the targets.
+#
+# Switches: V=1 shows commands, DEBUG=1, SAN=address,undefined, CC=clang, WERROR=0, BUILD=folder (each kind of build has its own),
+# JOBS=n tests at a time, FUZZ_SECONDS=n. Files of the CPU backend named cpu_avx2.c and cpu_avx512.c get their -m flags; nothing else does.
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CXX ?= g++
+LUA ?= lua5.4
+PKG_CONFIG ?= pkg-config
+comma := ,
+
+BUILD ?= build$(if $(SAN),/san)$(if $(DEBUG),/debug)$(if $(findstring clang,$(CC)),/clang)
+JOBS ?= $(shell nproc 2>/dev/null || echo 1)
+FUZZ_SECONDS ?= 20
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+
+version_part = $(shell sed -n 's/^\#define VF_VERSION_$(1) *//p' runtime/include/varflash/varflash.h)
+MAJOR := $(call version_part,MAJOR)
+VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
+
+# ---- flags -----------------------------------------------------------------------------------------------------------------
+
+WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion
+OPTIMISE := $(if $(DEBUG),-Og -g,$(if $(SAN),-O1 -g,-O2))
+SANITISE := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+DEFINES := -D_GNU_SOURCE -DVF_BUILD
+BASE_CFLAGS := -std=c11 $(DEFINES) $(WARNINGS) $(OPTIMISE) $(SANITISE) -fPIC -fvisibility=hidden -pthread
+WERROR_FLAG := $(if $(filter 0,$(WERROR)),,-Werror)
+
+RUNTIME_INCLUDES := -Iruntime/include -Iruntime -I$(BUILD)/gen
+ALL_INCLUDES := $(RUNTIME_INCLUDES) -Itools/lib -Itools -Itests/lib -Itests/unit
+
+# The first of these names that pkg-config knows; Debian's if it knows none, for the linker to complain about.
+pkg = $(or $(firstword $(foreach name,$(1),$(shell $(PKG_CONFIG) --exists $(name) 2>/dev/null && echo $(name)))),$(firstword $(1)))
+LUA_PKG := $(call pkg,lua5.4 lua-5.4 lua54 lua)
+LUA_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(LUA_PKG) 2>/dev/null)
+CJSON_CFLAGS := $(shell $(PKG_CONFIG) --cflags libcjson 2>/dev/null)
+
+# A static archive that the compiler finds, or nothing.
+archive = $(filter /%,$(shell $(CC) -print-file-name=$(1)))
+LUA_ARCHIVE := $(call archive,liblua5.4.a)
+CJSON_ARCHIVE := $(call archive,libcjson.a)
+LUA_LIBS := $(if $(LUA_ARCHIVE),,$(shell $(PKG_CONFIG) --libs $(LUA_PKG) 2>/dev/null))
+CJSON_LIBS := $(if $(CJSON_ARCHIVE),,$(shell $(PKG_CONFIG) --libs libcjson 2>/dev/null || echo -lcjson))
+LIBS := $(LUA_LIBS) $(CJSON_LIBS) -ldl -lpthread -lm
+
+# Check pulls in subunit, which is linked statically where that is possible: test programs then run on machines without either.
+CHECK_LIBS := $(patsubst -lsubunit,$(or $(call archive,libsubunit.a),-lsubunit),$(shell $(PKG_CONFIG) --libs check 2>/dev/null))
+
+ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+$(BUILD)/runtime/cpu_avx2.o: FILE_FLAGS := -mavx2 -mfma -mf16c
+$(BUILD)/runtime/cpu_avx512.o: FILE_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
+endif
+
+# ---- files -----------------------------------------------------------------------------------------------------------------
+
+objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
+programs = $(patsubst %.c,$(BUILD)/%,$(1))
+
+RUNTIME_SOURCES := $(wildcard runtime/*.c)
+TOOL_LIB_SOURCES := $(wildcard tools/lib/*.c)
+TOOL_SOURCES := $(wildcard tools/*.c)
+TEST_LIB_SOURCES := $(wildcard tests/lib/*.c)
+UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
+UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
+GPU_SOURCES := $(wildcard tests/gpu/test_*.c)
+GPU_HELPERS := $(filter-out $(GPU_SOURCES),$(wildcard tests/gpu/*.c))
+FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
+C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
+	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES)
+C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
+TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
+EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
+LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua)
+SHELL_SOURCES := $(wildcard .ci/run tools/*.sh tests/*.sh tests/cli/*.sh)
+
+GENERATED_HEADERS := $(if $(wildcard gen/args.lua),$(BUILD)/gen/kernel_args.h)
+LIBRARY_OBJECTS := $(call objects,$(RUNTIME_SOURCES)) $(BUILD)/gen/embedded.o
+WHOLE := $(BUILD)/varflash.o
+STATIC := $(BUILD)/libvarflash.a
+SHARED := $(BUILD)/libvarflash.so.$(VERSION)
+TOOL_LIB := $(call objects,$(TOOL_LIB_SOURCES))
+TOOL := $(if $(TOOL_SOURCES),$(BUILD)/varflash)
+UNIT_PROGRAMS := $(call programs,$(UNIT_SOURCES))
+GPU_PROGRAMS := $(call programs,$(GPU_SOURCES))
+FUZZ_PROGRAMS := $(call programs,$(FUZZ_SOURCES))
+
+# ---- how things are made -------------------------------------------------------------------------------------------------------
+
+Q := $(if $(V),,@)
+say = @$(if $(V),:,printf '%-6s %s\n' $(1) $(2))
+# Replaces $@ by $@.new only if they differ, so that what depends on it is not rebuilt for nothing.
+if_changed = cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+.DELETE_ON_ERROR:
+.SECONDARY:
+.DEFAULT_GOAL := all
+.PHONY: FORCE all lib tools
+
+all: lib tools ## the library and the command (default)
+lib: $(STATIC) $(BUILD)/libvarflash.so ## build/libvarflash.a and build/libvarflash.so
+tools: $(TOOL) ## build/varflash
+
+# The flags of the last build: a change rebuilds.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS)' > $@.new; $(if_changed)
+
+$(BUILD)/gen/kernel_args.h: gen/args.lua
+	@mkdir -p $(@D)
+	$(call say,LUA,$@)
+	$(Q)$(LUA) -e 'io.write(dofile("gen/args.lua").c_header())' > $@.new
+	@$(if_changed)
+	@touch $@
+
+# The list itself is a prerequisite: a file that is added or removed rebuilds it too.
+$(BUILD)/gen/embedded.list: FORCE
+	@mkdir -p $(@D)
+	@echo '$(EMBEDDED)' > $@.new; $(if_changed)
+
+$(BUILD)/gen/embedded.c: tools/embed.lua $(EMBEDDED) $(BUILD)/gen/embedded.list
+	$(call say,EMBED,$@)
+	$(Q)$(LUA) tools/embed.lua $(EMBEDDED) > $@
+
+$(BUILD)/gen/embedded.o: $(BUILD)/gen/embedded.c $(BUILD)/flags
+	$(call say,CC,$@)
+	$(Q)$(CC) $(BASE_CFLAGS) $(WERROR_FLAG) $(CFLAGS) $(RUNTIME_INCLUDES) -MMD -MP -c $< -o $@
+
+$(BUILD)/runtime/%.o: INCLUDES = $(RUNTIME_INCLUDES)
+INCLUDES = $(ALL_INCLUDES)
+$(BUILD)/%.o: %.c $(BUILD)/flags | $(GENERATED_HEADERS)
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(BASE_CFLAGS) $(WERROR_FLAG) $(FILE_FLAGS) $(CFLAGS) $(INCLUDES) $(LUA_CFLAGS) $(CJSON_CFLAGS) -MMD -MP -c $< -o $@
+
+# The whole library as one object, Lua included; --wrap: see runtime/lua_stdio.c. Tests and the command link it and reach everything.
+$(WHOLE): $(LIBRARY_OBJECTS)
+	$(call say,JOIN,$@)
+	$(Q)$(CC) -r -nostdlib -o $@ $(LIBRARY_OBJECTS) -Wl,--wrap=stdin,--wrap=stdout,--wrap=stderr $(LUA_ARCHIVE) $(CJSON_ARCHIVE)
+
+# Users of the static library see vf_* and nothing else: any number of libraries with a Lua inside can be in one program.
+$(STATIC): $(WHOLE)
+	$(call say,AR,$@)
+	$(Q)objcopy -w --keep-global-symbol='vf_*' $< $(BUILD)/varflash_public.o
+	$(Q)rm -f $@ && ar rcs $@ $(BUILD)/varflash_public.o
+
+$(SHARED): $(WHOLE) runtime/varflash.map
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(SANITISE) $(LDFLAGS) -o $@ $< -Wl,-soname,libvarflash.so.$(MAJOR) \
+		-Wl,--version-script=runtime/varflash.map $(if $(SAN),,-Wl$(comma)-z$(comma)defs) $(LIBS)
+
+$(BUILD)/libvarflash.so: $(SHARED)
+	@ln -sf $(notdir $<) $(BUILD)/libvarflash.so.$(MAJOR)
+	@ln -sf libvarflash.so.$(MAJOR) $@
+
+link = $(Q)$(CC) $(SANITISE) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1) $(LIBS)
+
+$(BUILD)/varflash: $(call objects,$(TOOL_SOURCES)) $(TOOL_LIB) $(WHOLE)
+	$(call say,LD,$@)
+	$(call link)
+
+$(UNIT_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(call objects,$(UNIT_HELPERS) $(TEST_LIB_SOURCES)) $(TOOL_LIB) $(WHOLE)
+	$(call say,LD,$@)
+	$(call link,$(CHECK_LIBS))
+
+$(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(call objects,$(GPU_HELPERS) $(TEST_LIB_SOURCES)) $(TOOL_LIB) $(WHOLE)
+	$(call say,LD,$@)
+	$(call link,$(CHECK_LIBS))
+
+# Built by `make fuzz` with clang in its own build folder.
+$(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
+	$(call say,LD,$@)
+	$(Q)$(CC) -fsanitize=fuzzer,address,undefined -o $@ $(filter %.o,$^) $(LIBS)
+
+-include $(patsubst %.o,%.d,$(call objects,$(C_SOURCES)) $(BUILD)/gen/embedded.o)
+
+# ---- tests (docs/testing.md) -----------------------------------------------------------------------------------------------------
+#
+# Each tier is a list of "name<tab>command" lines that tests/run.sh runs; it prints a line a program and one closing line.
+
+.PHONY: check check-fast check-gpu check-long golden unit-programs fuzzers lint lint-c lint-lua lint-templates lint-shell
+
+# Tests leave the user's cache alone, and find their own from run to run.
+export VARFLASH_CACHE_DIR ?= $(abspath $(BUILD)/cache)
+
+# Programs too slow for check-fast: run by `check` only.
+SLOW_UNIT := $(filter %/test_sweep,$(UNIT_PROGRAMS))
+
+define newline
+
+
+endef
+tab := $(shell printf '\t')
+line = $(1)$(tab)$(2)$(newline)
+run_lines = $(if $(strip $(1)),@mkdir -p $(BUILD) $(VARFLASH_CACHE_DIR) $(file >$(BUILD)/$@.list,$(1)) && tests/run.sh $(2) $(BUILD)/$@.list)
+
+unit_lines = $(foreach p,$(1),$(call line,$(patsubst $(BUILD)/tests/%,%,$(p)),$(p)))
+lua_lines = $(foreach p,$(wildcard tests/lua/test_*.lua),$(call line,$(p:tests/%=%),$(LUA) $(p)))
+cli_lines = $(if $(TOOL),$(foreach p,$(wildcard tests/cli/*.sh),$(call line,$(p:tests/%=%),VARFLASH=$(abspath $(TOOL)) bash $(p))))
+gpu_lines = $(foreach p,$(GPU_PROGRAMS),$(call line,$(p:$(BUILD)/tests/%=%),$(p)))
+
+FAST_LINES = $(call line,lint,$(MAKE) -s lint) \
+$(call line,layers,$(LUA) tests/test_layers.lua) \
+$(call line,headers,CC="$(CC)" CXX="$(CXX)" bash tests/headers.sh) \
+$(call unit_lines,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)))$(lua_lines)$(cli_lines)
+
+SAN_LINES = $(foreach p,$(UNIT_SOURCES:tests/unit/%.c=%),$(call line,san/$(p),CK_TIMEOUT_MULTIPLIER=8 build/san/tests/unit/$(p)))
+VALGRIND_LINES = $(foreach p,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)),$(call line,valgrind/$(notdir $(p)),CK_FORK=no \
+	valgrind --quiet --leak-check=full --error-exitcode=9 $(p)))
+FUZZ_LINES = $(foreach p,$(FUZZ_SOURCES:tests/fuzz/%.c=%),$(call line,fuzz/$(p),tests/fuzz.sh $(p) $(FUZZ_SECONDS)))
+MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,$(LUA) tests/matrix.lua $(1)))
+TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS)))
+INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
+
+check-fast: all unit-programs ## tests of two minutes: lint, layers, headers, unit, Lua, command line
+	$(call run_lines,$(FAST_LINES),-j $(JOBS))
+
+check: all unit-programs check-variants ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation
+	$(call run_lines,$(FAST_LINES)$(call unit_lines,$(SLOW_UNIT))$(MATRIX_LINES)$(SAN_LINES)$(FUZZ_LINES)$(INSTALL_LINES),-j $(JOBS))
+
+check-gpu: all $(GPU_PROGRAMS) ## GPU tests; skipped where there is no device
+	$(call run_lines,$(gpu_lines),-t 3600)
+
+check-long: FUZZ_SECONDS = 600
+check-long: all unit-programs check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
+	$(call run_lines,$(FAST_LINES)$(call unit_lines,$(SLOW_UNIT))$(call MATRIX_LINES,--all)$(SAN_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(VALGRIND_LINES)$(TIDY_LINES),-j $(JOBS) -t 7200)
+
+# The same tree built twice more: with sanitizers, and with clang for the fuzzers.
+.PHONY: check-variants
+check-variants:
+	$(Q)$(MAKE) --no-print-directory BUILD=build/san SAN=address,undefined unit-programs
+	$(Q)$(MAKE) --no-print-directory BUILD=build/fuzz SAN=fuzzer-no-link,address,undefined CC=clang fuzzers
+
+unit-programs: $(UNIT_PROGRAMS)
+fuzzers: $(FUZZ_PROGRAMS)
+
+golden: ## rewrite the expanded kernels in tests/golden/
+	$(Q)$(LUA) tests/lua/test_golden.lua --update
+
+# Layout is checked with one version only: others disagree about details.
+CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
+
+lint: lint-c lint-lua lint-templates lint-shell ## layout and static checks of C, Lua, templates and shell
+
+lint-c:
+	$(call say,LINT,C)
+	$(Q)if $(CLANG_FORMAT) --version | grep -q 'version 14'; then $(CLANG_FORMAT) --dry-run -Werror $(C_SOURCES) $(C_HEADERS) $(TEMPLATES); \
+		else echo 'lint: clang-format 14 is not here: layout was not checked'; fi
+	$(Q)cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
+		--suppress=missingIncludeSystem $(DEFINES) -Iruntime/include -Iruntime -Itools/lib -Itools $(C_SOURCES)
+
+lint-lua:
+	$(call say,LINT,Lua)
+	$(Q)luacheck --quiet $(LUA_SOURCES)
+
+lint-templates:
+	$(call say,LINT,templates)
+	$(Q)for template in $(TEMPLATES); do \
+		$(LUA) gen/cli.lua lua $$template | luacheck --quiet --filename $$template - || exit 1; done
+
+lint-shell:
+	$(call say,LINT,shell)
+	$(Q)shellcheck $(SHELL_SOURCES)
+
+# ---- the rest ------------------------------------------------------------------------------------------------------------------
+
+.PHONY: install clean help deps demo docs bench format size ci gpu-bundle
+
+install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config file, command, configurations
+	$(Q)install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)/varflash $(DESTDIR)$(DATADIR)/varflash/configs
+	$(Q)install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)
+	$(Q)ln -sf $(notdir $(SHARED)) $(DESTDIR)$(LIBDIR)/libvarflash.so.$(MAJOR)
+	$(Q)ln -sf libvarflash.so.$(MAJOR) $(DESTDIR)$(LIBDIR)/libvarflash.so
+	$(Q)install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
+	$(Q)install -m 644 $(filter-out %_dev.h,$(wildcard runtime/include/varflash/*.h)) $(DESTDIR)$(INCLUDEDIR)/varflash
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		-e 's|@REQUIRES@|$(if $(CJSON_LIBS),libcjson) $(if $(LUA_LIBS),$(LUA_PKG))|' varflash.pc.in \
+		> $(DESTDIR)$(LIBDIR)/pkgconfig/varflash.pc
+	$(if $(TOOL),$(Q)install -m 755 $(TOOL) $(DESTDIR)$(BINDIR))
+	$(if $(wildcard configs/*.json),$(Q)install -m 644 $(wildcard configs/*.json) $(DESTDIR)$(DATADIR)/varflash/configs)
+
+demo: ## the main job on real input: packages, build, kernels, forward and backward, check
+	$(Q)tools/demo.sh
+
+deps: ## install the packages that building and testing need (Debian, Ubuntu)
+	$(Q)tools/deps.sh
+
+bench: $(TOOL) ## time the default suite
+	$(Q)$(TOOL) bench --suite default
+
+format: ## lay out C and CUDA templates
+	$(Q)$(CLANG_FORMAT) -i $(C_SOURCES) $(C_HEADERS) $(TEMPLATES)
+
+docs: ## rewrite the generated tables in docs/ and say if they were out of date
+	$(Q)$(LUA) tools/docs.lua
+
+size: ## lines per module
+	@for folder in gen templates runtime configs tools tests docs; do \
+		printf '%-10s %6d\n' $$folder $$(find $$folder -type f -not -name '*.safetensors' -exec cat {} + | wc -l); done
+
+ci: ## what continuous integration runs
+	$(Q).ci/run
+
+clean: ## remove everything that was built
+	$(Q)rm -rf $(BUILD) build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^\#]*\#\# \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
