@@ -2,6 +2,8 @@
 # Every public header compiles alone: as C11 and as C++17, warnings being errors, without a CUDA header in sight.
 set -u
 
+read -ra cc <<< "${CC:-gcc}"
+read -ra cxx <<< "${CXX:-g++}"
 passed=0 failed=0
 try() {
     if "$@" > /dev/null; then passed=$((passed + 1)); else
@@ -13,10 +15,10 @@ try() {
 for header in runtime/include/varflash/*.h; do
     include=varflash/$(basename "$header")
     for standard in c11 c17; do
-        try ${CC:-gcc} -std=$standard -pedantic -Wall -Wextra -Werror -Iruntime/include -include "$include" -fsyntax-only -x c /dev/null
+        try "${cc[@]}" -std=$standard -pedantic -Wall -Wextra -Werror -Iruntime/include -include "$include" -fsyntax-only -x c /dev/null
     done
     for standard in c++11 c++17; do
-        try ${CXX:-g++} -std=$standard -pedantic -Wall -Wextra -Werror -Iruntime/include -include "$include" -fsyntax-only -x c++ /dev/null
+        try "${cxx[@]}" -std=$standard -pedantic -Wall -Wextra -Werror -Iruntime/include -include "$include" -fsyntax-only -x c++ /dev/null
     done
 done
 

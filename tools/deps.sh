@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Installs what building and testing varflash needs, on Debian and Ubuntu. This is the one list of packages.
+#
+#   tools/deps.sh           everything                     (make deps)
+#   tools/deps.sh build     only what building needs       (make demo)
+#   tools/deps.sh --list    print the names, install nothing
+#
+# As root, or with sudo where that asks for no password; else it prints the command and stops. Nothing to install: it does nothing.
+set -eu
+
+build_packages='gcc libc6-dev binutils make pkg-config lua5.4 liblua5.4-dev libcjson-dev'
+# Tests: check (unit), clang and its runtime (fuzzers, second compiler), g++ (the header as C++).
+test_packages='check g++ clang valgrind'
+# Lint. clang-format is pinned: other versions lay out some lines differently.
+lint_packages='clang-format-14 clang-tidy cppcheck lua-check shellcheck'
+
+case ${1:-} in
+build) packages=$build_packages ;;
+'' | --list) packages="$build_packages $test_packages $lint_packages" ;;
+*)
+    echo "usage: tools/deps.sh [build | --list]" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v apt-get > /dev/null; then
+    echo "deps: this is no Debian or Ubuntu. Install what these packages hold, then go on: $packages" >&2
+    exit 1
+fi
+
+# The sanitizer and fuzzer runtime has the version of the distribution's clang in its name.
+clang_runtime() {
+    apt-cache depends clang 2> /dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p' | head -n 1
+}
+[ "${1:-}" = build ] || packages="$packages $(clang_runtime)"
+
+if [ "${1:-}" = --list ]; then
+    echo "$packages" | xargs -n 1
+    exit 0
+fi
+
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]; }
+
+find_missing() {
+    missing=
+    for package in $packages; do
+        installed "$package" || missing="$missing $package"
+    done
+}
+
+find_missing
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" = 0 ]; then
+        as_root=
+    elif sudo -n true 2> /dev/null; then
+        as_root='sudo -n'
+    else
+        echo "deps: these packages are missing; please run" >&2
+        echo "    sudo apt-get update && sudo apt-get install$missing" >&2
+        exit 1
+    fi
+    $as_root apt-get update -qq
+    # Known only now if the lists were empty before.
+    [ "${1:-}" = build ] || packages="$packages $(clang_runtime)"
+    find_missing
+    for package in $missing; do
+        apt-cache show "$package" > /dev/null 2>&1 && continue
+        case " $lint_packages " in
+        *" $package "*)
+            echo "deps: this distribution has no $package: lint goes on without it"
+            missing=${missing/ $package/}
+            ;;
+        esac
+    done
+    # shellcheck disable=SC2086 # a list
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+fi
+
+# NVRTC compiles kernels. It is NVIDIA's, not the distribution's, and not needed to build, to test on the CPU or to run there.
+nvrtc_is_here() {
+    [ -n "${VARFLASH_NVRTC:-}" ] || ldconfig -p 2> /dev/null | grep -q 'libnvrtc\.so' ||
+        compgen -G "${CUDA_HOME:-/usr/local/cuda}/lib64/libnvrtc.so.*" > /dev/null
+}
+if ! nvrtc_is_here; then
+    cat << 'EOF'
+deps: NVRTC (libnvrtc.so.12 or .13) was not found here. The CPU backend works without it; to generate and compile kernels, either
+    install NVIDIA's CUDA toolkit, or only the library, with pip:
+        python3 -m pip install --target ~/.local/share/nvrtc nvidia-cuda-nvrtc-cu12
+        export VARFLASH_NVRTC=~/.local/share/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12
+EOF
+fi
+echo 'deps: all there'
