@@ -1,0 +1,203 @@
+-- The structs that cross from C into kernels: THE table. `cuda` writes them into generated sources, `c_header` writes the same
+-- structs for the runtime with an assert for every offset, so the two sides cannot drift. ORDER args
+--
+-- Types: ptr (a device address), i64, u64, i32, u32, f32, or the name of an earlier struct. Fields are laid out in order; every struct
+-- is written so that no padding is needed, and `layout` refuses one that would need some.
+
+local args = {}
+
+local SIZE = { ptr = 8, i64 = 8, u64 = 8, i32 = 4, u32 = 4, f32 = 4 }
+
+-- Each struct: name, then fields { type, name, meaning }.
+args.structs = {
+  { name = "Operand", -- element (batch, row, head, column) is data[batch * batch_stride + row * row_stride + head * head_stride + column]
+    { "ptr", "data", "first element" },
+    { "i64", "batch_stride", "elements; 0 in a packed tensor" },
+    { "i64", "row_stride", "elements" },
+    { "i64", "head_stride", "elements" },
+  },
+  { name = "Lengths", -- cu_seqlens or seqused
+    { "ptr", "data", "null: absent" },
+    { "i64", "wide", "1: int64, 0: int32" },
+  },
+  { name = "Sequence", -- a schedule entry: one sequence, or a range of rows where no token lives (then the other length is 0)
+    { "i64", "q_begin", "first row of q (packed), 0 or the first unused row (batched)" },
+    { "i64", "k_begin", "the same for k" },
+    { "i64", "stat_row", "row of q counted over the whole tensor: index into the backward's row statistics" },
+    { "i64", "accumulator_row", "first row in the dQ accumulators; -1: keys fit one tile and dQ is written directly" },
+    { "i32", "q_len", "used rows of q" },
+    { "i32", "k_len", "used rows of k" },
+    { "i32", "q_batch", "index of the slot in a batched q, 0 in a packed one" },
+    { "i32", "k_batch", "the same for k" },
+  },
+  { name = "ScheduleHeader",
+    { "u64", "ticket", "next work item to draw" },
+    { "i64", "blocks", "row blocks of one head, all entries together" },
+    { "i64", "entries", "entries in use" },
+    { "i64", "accumulator_rows", "rows of dQ accumulators in use" },
+  },
+  { name = "Schedule",
+    { "ptr", "header", "ScheduleHeader" },
+    { "ptr", "first_block", "i64[entries + 1]: blocks of all earlier entries" },
+    { "ptr", "sequences", "Sequence[entries]" },
+  },
+  { name = "ScheduleArgs",
+    { "Lengths", "cu_q", "[batch + 1]; absent: batched, every slot is q_rows long" },
+    { "Lengths", "cu_k", "[batch + 1]; absent: batched" },
+    { "Lengths", "used_q", "[batch]" },
+    { "Lengths", "used_k", "[batch]" },
+    { "Schedule", "by_q", "work list in blocks of tile_m rows of q; header null: not wanted" },
+    { "Schedule", "by_k", "work list in blocks of tile_n rows of k; header null: not wanted" },
+    { "i64", "batch", "" },
+    { "i64", "q_rows", "rows of q: of the packed tensor, or of one slot" },
+    { "i64", "k_rows", "rows of k" },
+    { "i64", "accumulator_limit", "rows of dQ accumulators there are" },
+    { "i32", "tile_m", "" },
+    { "i32", "tile_n", "" },
+    { "i32", "fill", "1: rows where no token lives become entries" },
+    { "i32", "reserved", "" },
+  },
+  { name = "ForwardArgs",
+    { "Operand", "q", "" },
+    { "Operand", "k", "" },
+    { "Operand", "v", "" },
+    { "Operand", "o", "" },
+    { "Operand", "lse", "float32; data null: not wanted" },
+    { "Schedule", "schedule", "by q" },
+    { "i32", "heads", "query heads" },
+    { "i32", "group", "query heads per key head" },
+    { "i32", "window_left", "INT_MAX: no edge; edges are clamped to +-2^30 by the host" },
+    { "i32", "window_right", "" },
+    { "f32", "scale", "softmax_scale" },
+    { "f32", "softcap", "" },
+  },
+  { name = "BackwardPreArgs",
+    { "Operand", "o", "" },
+    { "Operand", "dout", "" },
+    { "Operand", "lse", "float32" },
+    { "Operand", "dlse", "float32; data null: absent" },
+    { "Schedule", "schedule", "by q" },
+    { "ptr", "stats", "float2[heads][stat_rows]: lse * log2(e), delta" },
+    { "ptr", "accumulator", "float[heads][accumulator_rows][head_dim], in the main kernel's order" },
+    { "ptr", "turns", "u32[heads][accumulator_rows / tile_m]: key blocks that have added their part" },
+    { "i64", "stat_rows", "" },
+    { "i64", "accumulator_rows", "" },
+    { "i32", "heads", "query heads" },
+    { "i32", "reserved", "" },
+  },
+  { name = "BackwardArgs",
+    { "Operand", "q", "" },
+    { "Operand", "k", "" },
+    { "Operand", "v", "" },
+    { "Operand", "dout", "" },
+    { "Operand", "dq", "" },
+    { "Operand", "dk", "" },
+    { "Operand", "dv", "" },
+    { "Schedule", "schedule", "by k" },
+    { "ptr", "stats", "" },
+    { "ptr", "accumulator", "" },
+    { "ptr", "turns", "" },
+    { "i64", "stat_rows", "" },
+    { "i64", "accumulator_rows", "" },
+    { "i32", "heads", "query heads" },
+    { "i32", "group", "query heads per key head" },
+    { "i32", "window_left", "" },
+    { "i32", "window_right", "" },
+    { "f32", "scale", "" },
+    { "f32", "softcap", "" },
+  },
+  { name = "BackwardPostArgs",
+    { "Operand", "dq", "" },
+    { "Schedule", "schedule", "by q" },
+    { "ptr", "accumulator", "" },
+    { "i64", "accumulator_rows", "" },
+    { "i32", "heads", "query heads" },
+    { "i32", "window_left", "" },
+    { "i32", "window_right", "" },
+    { "f32", "scale", "" },
+  },
+  { name = "CheckArgs", -- checked mode: validates lengths before anything is launched
+    { "Lengths", "cu_q", "" },
+    { "Lengths", "cu_k", "" },
+    { "Lengths", "used_q", "" },
+    { "Lengths", "used_k", "" },
+    { "i64", "batch", "" },
+    { "i64", "q_rows", "" },
+    { "i64", "k_rows", "" },
+    { "i64", "max_q", "0: no bound" },
+    { "i64", "max_k", "0: no bound" },
+    { "ptr", "report", "CheckReport" },
+  },
+  { name = "CheckReport",
+    { "u64", "fault", "smallest of index * 16 + kind over all faults; all ones: none" },
+    { "i64", "found", "the value found there" },
+  },
+}
+
+local by_name = {}
+
+-- Size, alignment and field offsets of a struct; refuses implicit padding.
+function args.layout(struct)
+  local offset, offsets, align = 0, {}, 1
+  for i, field in ipairs(struct) do
+    local nested = by_name[field[1]]
+    local size = nested and nested.size or SIZE[field[1]]
+    if not size then error(struct.name .. "." .. field[2] .. ": unknown type " .. field[1]) end
+    local unit = nested and nested.align or size
+    if offset % unit ~= 0 then error(struct.name .. "." .. field[2] .. ": would need padding") end
+    offsets[i], offset, align = offset, offset + size, math.max(align, unit)
+  end
+  if offset % align ~= 0 then error(struct.name .. ": would need padding at its end") end
+  return { size = offset, align = align, offsets = offsets }
+end
+
+for _, struct in ipairs(args.structs) do by_name[struct.name] = args.layout(struct) end
+
+local CUDA_TYPE = { ptr = "u64" }
+local C_TYPE = { ptr = "uint64_t", i64 = "int64_t", u64 = "uint64_t", i32 = "int32_t", u32 = "uint32_t", f32 = "float" }
+
+-- "ScheduleHeader" -> "schedule_header"
+local function snake(name)
+  return (name:gsub("(%l)(%u)", "%1_%2"):lower())
+end
+
+-- All structs as CUDA text. A ptr is a u64: templates cast it once, through pointer<T>() of ptx/builtins.cuh.
+function args.cuda()
+  local out = {}
+  for _, struct in ipairs(args.structs) do
+    out[#out + 1] = "struct " .. struct.name .. " {"
+    for _, field in ipairs(struct) do
+      local note = field[3] ~= "" and "  // " .. field[3] or ""
+      out[#out + 1] = ("    %s %s;%s"):format(CUDA_TYPE[field[1]] or field[1], field[2], note)
+    end
+    out[#out + 1] = "};"
+    out[#out + 1] = ("static_assert(sizeof(%s) == %d, \"ORDER args\");"):format(struct.name, by_name[struct.name].size)
+  end
+  return table.concat(out, "\n")
+end
+
+-- The same for C: build/gen/kernel_args.h.
+function args.c_header()
+  local out = { "// Generated by gen/args.lua: the structs that kernels take. Do not edit.", "#ifndef VF_KERNEL_ARGS_H",
+    "#define VF_KERNEL_ARGS_H", "", "#include <stddef.h>", "#include <stdint.h>", "" }
+  for _, struct in ipairs(args.structs) do
+    local c_name = "kernel_" .. snake(struct.name)
+    local layout = by_name[struct.name]
+    out[#out + 1] = "struct " .. c_name .. " {"
+    for _, field in ipairs(struct) do
+      local c_type = C_TYPE[field[1]] or "struct kernel_" .. snake(field[1])
+      local note = field[3] ~= "" and " // " .. field[3] or ""
+      out[#out + 1] = ("    %s %s;%s"):format(c_type, field[2], note)
+    end
+    out[#out + 1] = "};"
+    for i, field in ipairs(struct) do
+      out[#out + 1] = ("_Static_assert(offsetof(struct %s, %s) == %d, \"ORDER args\");"):format(c_name, field[2], layout.offsets[i])
+    end
+    out[#out + 1] = ("_Static_assert(sizeof(struct %s) == %d, \"ORDER args\");"):format(c_name, layout.size)
+    out[#out + 1] = ""
+  end
+  out[#out + 1] = "#endif"
+  return table.concat(out, "\n") .. "\n"
+end
+
+return args

@@ -1,0 +1,145 @@
+-- The text engine: CUDA templates with `//% lua` lines and `$(expr)`, expanded into one self-contained source.
+--
+-- Not a macro language: it knows nothing of kernels, and whatever is longer than a condition belongs into a module of gen/.
+-- Invariant: one template line becomes exactly one Lua line, so Lua's own messages carry templates/x.cu:LINE with no mapping table.
+--
+--   //% if softcap then            a line of Lua; vanishes from the output. `//% --` is a note for readers of the template
+--   constexpr int N = $(tile_n);   the value of an expression; nil is an error, and so is a letter or digit glued behind it,
+--                                  because clang-format would pull `$(x)f` apart
+--   //% include "tile/pipe.cuh"    another template, in place, once
+--
+-- How a line is translated (the two that are not Lua already):
+--   float acc[$(n)];    ->   _emit(12, "float acc[", (n), "];")
+--   (a blank line)      ->   _emit(13, "")
+-- The environment is read-only and holds what the caller gives plus SAFE below: no os, io, pairs or random, so that the same
+-- request always gives the same bytes. An unknown name is an error, not nil.
+
+local template = {}
+
+-- What every template may use besides the caller's names.
+local SAFE = {
+  ipairs = ipairs, tostring = tostring, error = error, assert = assert,
+  math = { min = math.min, max = math.max, abs = math.abs },
+}
+
+-- A view of `values` that refuses writes and unknown names. Integer keys end with nil, so that ipairs works.
+local function read_only(values, what)
+  local function index(_, name)
+    local value = values[name]
+    if value == nil and math.type(name) ~= "integer" then error(("%s has no '%s'"):format(what, tostring(name)), 2) end
+    return type(value) == "table" and read_only(value, tostring(name)) or value
+  end
+  local function refuse(_, name) error(("%s is read-only: cannot set '%s'; write `local %s = ...`"):format(what, name, name), 2) end
+  return setmetatable({}, { __index = index, __newindex = refuse, __len = function() return #values end, __metatable = false })
+end
+
+-- One line of text as the arguments of _emit, or nil and what is wrong.
+local function translate_text(line)
+  local pieces, position = {}, 1
+  while true do
+    local from = line:find("$(", position, true)
+    if not from then break end
+    local expression = line:match("^%b()", from + 1)
+    if not expression then return nil, "'$(' is not closed on its line" end
+    if expression:find("^%(%s*%)$") then return nil, "'$()' is empty" end
+    local to = from + #expression
+    if line:find("^[%w_]", to + 1) then return nil, ("'$%s' has text glued behind it"):format(expression) end
+    if from > position then pieces[#pieces + 1] = ("%q"):format(line:sub(position, from - 1)) end
+    pieces[#pieces + 1] = expression
+    position = to + 1
+  end
+  if position <= #line or #pieces == 0 then pieces[#pieces + 1] = ("%q"):format(line:sub(position)) end
+  return table.concat(pieces, ", ")
+end
+
+-- The Lua text of a template, line for line, and the numbers of the lines that open a branch (then, else, do). With `count`, each
+-- branch also tells _branch that it was taken.
+function template.translate(path, text, count)
+  local out, branches = {}, {}
+  for line in (text:gsub("\n$", "") .. "\n"):gmatch("(.-)\n") do
+    local number = #out + 1
+    local lua = line:match("^%s*//%%(.*)$")
+    if lua then
+      local code = lua:gsub("%s*%-%-.*$", "")
+      local opener = code:match("%f[%w_](%l+)%s*$")
+      if opener == "then" or opener == "else" or opener == "do" then
+        branches[#branches + 1] = number
+        if count then lua = ("%s _branch(%d)"):format(code, number) end
+      end
+      out[number] = lua
+    else
+      local arguments, fault = translate_text(line)
+      if not arguments then error(("%s:%d: %s"):format(path, number, fault), 0) end
+      out[number] = ("_emit(%d, %s)"):format(number, arguments)
+    end
+  end
+  return table.concat(out, "\n") .. "\n", branches
+end
+
+-- Translated templates by path; `text` tells whether the file has changed since.
+local chunks = {}
+
+local function load_chunk(path, text, count)
+  local known = chunks[path]
+  if known and known.text == text and known.count == count then return known.chunk end
+  -- The environment is the chunk's argument; on the first line, so that line numbers stay.
+  local chunk, fault = load("local _ENV, _emit, _branch = ...; " .. template.translate(path, text, count), "@" .. path, "t")
+  if not chunk then error(fault, 0) end
+  chunks[path] = { text = text, count = count, chunk = chunk }
+  return chunk
+end
+
+-- Expands templates/<name> with `values` as the template's names. options: read = function(path) -> text or nil; lines = true
+-- writes #line where output and template drift apart; taken = a table in which [path][line] counts the branches entered.
+-- Returns the text, or nil and a sentence that begins with path:line where a line is to blame.
+function template.expand(name, values, options)
+  local out, included = {}, {}
+  local taken, lines = options.taken, options.lines
+  local expected_path, expected_line
+
+  local names = {}
+  for key, value in pairs(SAFE) do names[key] = value end
+  for key, value in pairs(values) do names[key] = value end
+  local environment = read_only(names, "the template's environment")
+
+  local function run(file, level)
+    local path = "templates/" .. file
+    local text = options.read(path)
+    if not text then error(path .. ": no such template", level) end
+    included[file] = true
+
+    local function emit(line, ...)
+      if lines and (expected_path ~= path or expected_line ~= line) then
+        out[#out + 1] = ('#line %d "%s"\n'):format(line, path)
+      end
+      expected_path, expected_line = path, line + 1
+      for i = 1, select("#", ...) do
+        local piece = (select(i, ...))
+        local kind = type(piece)
+        if kind == "nil" or kind == "table" or kind == "function" then error("a $(value) of this line is a " .. kind, 2) end
+        piece = tostring(piece)
+        if piece:find("\n", 1, true) then expected_path = nil end
+        out[#out + 1] = piece
+      end
+      out[#out + 1] = "\n"
+    end
+
+    local branch
+    if taken then
+      local counts = taken[path] or {}
+      taken[path] = counts
+      branch = function(line) counts[line] = (counts[line] or 0) + 1 end
+    end
+    load_chunk(path, text, taken ~= nil)(environment, emit, branch)
+  end
+
+  names.include = function(file)
+    if not included[file] then run(file, 3) end
+  end
+
+  local ok, fault = pcall(run, name, 0)
+  if not ok then return nil, tostring(fault) end
+  return table.concat(out)
+end
+
+return template
