@@ -25,7 +25,7 @@ vf_status compile_target(const char *arch, const int *known, int count, struct c
 // "sm_90a" -> 90, 'a' (0 without a suffix). False if it is none.
 bool compile_parse_arch(const char *arch, int *number, char *suffix);
 
-// What the assembler reported. Zeros for PTX, which is assembled later.
+// What the assembler reported; -1: not known, as for PTX, which is assembled later.
 struct compile_report {
     int registers;     // a thread
     int stack_bytes;   // a thread

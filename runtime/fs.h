@@ -49,8 +49,9 @@ void environment_free(struct environment *environment);
 
 // ---- files ---------------------------------------------------------------------------------------------------------
 
-// Appends a whole file to `out`.
+// Appends a whole file, or what is left of an open one, to `out`. `path` names it in the sentence.
 vf_status fs_read(const char *path, struct buf *out);
+vf_status fs_read_open(int file, const char *path, struct buf *out);
 
 // Creates a folder and its missing parents, mode 0700 before the umask.
 vf_status fs_make_folder(const char *path);

@@ -11,7 +11,6 @@
 #include "varflash/varflash.h"
 
 #define SOURCE_KERNELS_MAX 6
-#define SOURCE_FACTS_MAX 32
 
 struct source_kernel {
     char name[32];      // "fwd_sm80"
@@ -23,17 +22,10 @@ struct source_kernel {
     int registers;      // a thread, by the budget
 };
 
-struct source_fact {
-    char name[32];
-    int64_t value;
-};
-
-// What a variant is. Facts: every other integer or boolean (0, 1) field that gen/init.lua's plan returns.
+// What a variant is: its kernels in launch order. Checked mode's plan (pass=check) has neither family nor tiles.
 struct source_plan {
     char family[32];
     int tile_m, tile_n;
-    int fact_count;
-    struct source_fact facts[SOURCE_FACTS_MAX];
     int kernel_count;
     struct source_kernel kernels[SOURCE_KERNELS_MAX];
 };
@@ -52,9 +44,6 @@ vf_status source_text(struct source *source, const char *kernel_spec, struct buf
 
 // Short text over all knob names and values, which configuration files must match. Lives as long as `source`.
 const char *source_signature(const struct source *source);
-
-// A fact of a plan by name, `missing` if it has none such.
-int64_t source_fact(const struct source_plan *plan, const char *name, int64_t missing);
 
 // The kernel of that name, or null.
 const struct source_kernel *source_find_kernel(const struct source_plan *plan, const char *name);
