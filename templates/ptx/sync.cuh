@@ -1,0 +1,25 @@
+// Order between blocks and between kernels.
+
+// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value is `expected`. One lane waits, then a warp sync.
+DEVICE void global_wait_equal(const u32 *address, u32 expected) {
+    u32 value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    } while (value != expected);
+}
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+DEVICE void global_release_add(u32 *address, u32 value) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+//% if cc >= 90 then
+// griddepcontrol.wait, sm_90, ISA 7.8: the kernels before this one in the chain are complete and their writes visible.
+DEVICE void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// griddepcontrol.launch_dependents, sm_90, ISA 7.8: the next kernel of the chain may start to be placed.
+DEVICE void allow_successor() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+//% else
+// Before sm_90 a kernel starts after its predecessor has ended.
+DEVICE void wait_for_predecessor() {}
+DEVICE void allow_successor() {}
+//% end -- cc

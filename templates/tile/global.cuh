@@ -1,0 +1,113 @@
+// Tiles between global memory and shared memory. Every offset is 64-bit from its first multiplication.
+
+//% include "tile/smem.cuh"
+
+// One head's rows of an operand, from some row on.
+struct Rows {
+    u16 *data;      // row 0
+    i64 row_stride; // elements
+
+    DEVICE u16 *row(int i) const { return data + static_cast<i64>(i) * row_stride; }
+};
+DEVICE Rows rows_of(const Operand &operand, int batch, i64 row, int head) {
+    const i64 offset = batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride;
+    return {pointer<u16>(operand.data) + offset, operand.row_stride};
+}
+DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
+    return pointer<float>(operand.data) + (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
+}
+
+//% if not aligned then
+// Operands whose rows may start at any 2-byte address: elements travel one by one.
+DEVICE Vector4 gather_chunk(const u16 *source) {
+    u32 word[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) word[i] = load(source + 2 * i) | static_cast<u32>(load(source + 2 * i + 1)) << 16;
+    return {word[0], word[1], word[2], word[3]};
+}
+//% end -- not aligned
+
+// Starts copying one chunk to shared memory, or zeros in its place, whatever memory holds there (NaN times zero is NaN): then nothing is
+// read. Complete after cp_async_wait.
+DEVICE void load_chunk(u32 to, const u16 *from, bool inside) {
+    //% if aligned then
+    cp_async_16(to, from, inside ? 16 : 0);
+    //% else
+    store_shared(to, inside ? gather_chunk(from) : Vector4{0, 0, 0, 0});
+    //% end -- aligned
+}
+
+// Starts copying rows first ... first + ROWS - 1 into a tile, by THREADS threads of which this is number `thread`. Rows from `limit` on
+// become zeros.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void load_tile(u32 tile, const Rows &source, int first, int limit, int thread) {
+    using Tile = SharedTile<COLUMNS>;
+    constexpr int CHUNKS = Tile::CHUNKS;
+    constexpr int PASSES = (ROWS * CHUNKS + THREADS - 1) / THREADS;
+    constexpr int STEP = THREADS / CHUNKS;
+    if constexpr (THREADS % (8 * CHUNKS) == 0) {
+        // A thread keeps its chunk column, and its rows are 8 * k apart: one address, then additions.
+        const int row = thread / CHUNKS, chunk = thread % CHUNKS;
+        const u32 to = tile + Tile::offset(row, chunk);
+        const u16 *from = source.row(first + row) + chunk * 8;
+        const i64 advance = STEP * source.row_stride;
+#pragma unroll
+        for (int i = 0; i < PASSES; i++) {
+            if (ROWS % STEP == 0 || row + i * STEP < ROWS)
+                load_chunk(to + i * STEP * Tile::PITCH, from, first + row + i * STEP < limit);
+            from += advance;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < PASSES; i++) {
+            const int at = thread + i * THREADS;
+            const int row = at / CHUNKS, chunk = at % CHUNKS;
+            if (ROWS * CHUNKS % THREADS == 0 || at < ROWS * CHUNKS)
+                load_chunk(tile + Tile::offset(row, chunk), source.row(first + row) + chunk * 8, first + row < limit);
+        }
+    }
+}
+
+// Writes one chunk of a row.
+DEVICE void store_chunk(u16 *to, Vector4 value) {
+    //% if aligned then
+    store(reinterpret_cast<Vector4 *>(to), value);
+    //% else
+    const u32 word[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        store(to + 2 * i, static_cast<u16>(word[i]));
+        store(to + 2 * i + 1, static_cast<u16>(word[i] >> 16));
+    }
+    //% end -- aligned
+}
+
+// Copies rows 0 ... min(ROWS, valid) - 1 of a tile out, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS> DEVICE void store_tile(Rows target, u32 tile, int valid, int thread) {
+    using Tile = SharedTile<COLUMNS>;
+    constexpr int CHUNKS = Tile::CHUNKS;
+#pragma unroll
+    for (int i = 0; i < (ROWS * CHUNKS + THREADS - 1) / THREADS; i++) {
+        const int at = thread + i * THREADS;
+        const int row = at / CHUNKS, chunk = at % CHUNKS;
+        if ((ROWS * CHUNKS % THREADS == 0 || at < ROWS * CHUNKS) && row < valid)
+            store_chunk(target.row(row) + chunk * 8, load_shared(tile + Tile::offset(row, chunk)));
+    }
+}
+
+// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block); each row pair's two factors are applied first.
+template <int COLUMNS, int M, int N>
+DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], const float (&factor)[M][2]) {
+    using Tile = SharedTile<COLUMNS>;
+    const u32 g = static_cast<u32>(lane_index()) / 4, t = static_cast<u32>(lane_index()) % 4;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        const u32 r = row + m * 16 + g;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float(&v)[4] = c[m][n];
+            store_shared(tile + Tile::offset(r, block + n) + 4 * t, pack(v[0] * factor[m][0], v[1] * factor[m][0]));
+            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, pack(v[2] * factor[m][1], v[3] * factor[m][1]));
+        }
+    }
+}
