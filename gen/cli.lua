@@ -2,7 +2,9 @@
 --
 --   lua5.4 gen/cli.lua source 'kernel=fwd_sm80 arch=sm_90a dtype=bf16 ...'    the CUDA text (--lines: with #line)
 --   lua5.4 gen/cli.lua plan 'pass=fwd arch=sm_90a ... family=sm80 ...'        the variant's kernels
---   lua5.4 gen/cli.lua lua fwd_sm80.cu                                        a template as Lua, for luacheck
+--   lua5.4 gen/cli.lua candidates 'pass=fwd arch=sm_90a ... family=sm80'      all variants that fit, as specs
+--   lua5.4 gen/cli.lua lua templates/fwd_sm80.cu                              a template as Lua, for luacheck
+--   lua5.4 gen/cli.lua knobs                                                  the table of knobs, in Markdown
 --   lua5.4 gen/cli.lua args                                                   the C header of kernel arguments
 --   lua5.4 gen/cli.lua signature                                              the knobs' signature
 
@@ -50,10 +52,32 @@ function verbs.plan(spec)
   print_table(need(gen.plan(spec)), "")
 end
 
-function verbs.lua(name)
-  local path = "templates/" .. name
+function verbs.candidates(spec)
+  print(table.concat(need(require("gen.space").candidates(spec)), "\n"))
+end
+
+-- The head comment's first line makes room for what luacheck must know: the names that templates see, as read-only globals.
+function verbs.lua(path)
   local text = need(read_template(path), path .. ": no such template")
-  io.write((require("gen.template").translate(path, text)))
+  need(text:find("^//"), path .. ": does not begin with a head comment")
+  local options = "-- luacheck: read globals " .. table.concat(gen.template_names(), " ") .. ", no max line length"
+  io.write((require("gen.template").translate(path, text):gsub("^[^\n]*", options)))
+end
+
+function verbs.knobs()
+  local kernels = require "gen.kernels"
+  local knobs = require "gen.knobs"
+  print("| knob | values | changes bits in | kernels | meaning |\n|---|---|---|---|---|")
+  for _, row in ipairs(knobs.knobs) do
+    local users = {}
+    for _, kernel in ipairs(kernels.rows) do
+      for _, used in ipairs(kernel.uses) do
+        if used == row then users[#users + 1] = kernel.name end
+      end
+    end
+    print(("| `%s` | %s | %s | %s | %s |"):format(row.name, knobs.allowed_text(row), table.concat(row.numeric, ", "),
+      table.concat(users, ", "), row.meaning))
+  end
 end
 
 function verbs.args()
@@ -66,7 +90,7 @@ end
 
 local verb = verbs[arg[1]]
 if not verb then
-  io.stderr:write("usage: lua5.4 gen/cli.lua source|plan|lua|args|signature ... (see the head of gen/cli.lua)\n")
+  io.stderr:write("usage: lua5.4 gen/cli.lua source|plan|candidates|lua|knobs|args|signature ... (see the head of gen/cli.lua)\n")
   os.exit(2)
 end
 verb(table.unpack(arg, 2))

@@ -75,8 +75,9 @@ local function kernel_facts(kernel, request)
   }
 end
 
--- { family, tile_m, tile_n, name, kernels = { { name, spec, entry, threads, shared_bytes, blocks_per_sm, registers, budget }, ... } }
--- in launch order. pass=check arch=... is checked mode's kernel.
+-- { family, tile_m, tile_n, numeric, shared_per_block, kernels = { { name, spec, entry, threads, shared_bytes, blocks_per_sm, registers,
+-- budget }, ... } } in launch order. Plans of one request whose `numeric` is equal give equal bits; shared_per_block is the
+-- architecture's. pass=check arch=... is checked mode's kernel.
 function gen.plan(spec)
   local texts, fault = split(spec)
   if not texts then return nil, fault end
@@ -98,7 +99,10 @@ function gen.plan(spec)
   request, fault = read(kernels.union(names), texts, others, what)
   if not request then return nil, fault end
 
-  local plan = { family = family, tile_m = request.tile_m, tile_n = request.tile_n, kernels = {} }
+  local plan = {
+    family = family, tile_m = request.tile_m, tile_n = request.tile_n, kernels = {}, numeric = knobs.numeric(pass, request),
+    shared_per_block = request.target.shared_per_block,
+  }
   for i, name in ipairs(names) do
     local kernel = kernels.by_name[name]
     plan.kernels[i], fault = kernel_facts(kernel, kernel_request(kernel, request))
@@ -145,18 +149,28 @@ local function f32(value)
   return (text:find("[.e]") and text or text .. ".0") .. "f"
 end
 
--- The names that a template of `kernel` sees, besides those of the engine.
+-- The names that a template of `kernel` sees besides the engine's: these and the rows that the kernel uses.
 local function environment(kernel, request, facts)
+  local constants = {}
   local names = {
     entry = facts.entry, budget = facts.budget, target = request.target, cc = request.target.cc, f32 = f32,
     args_structs = args.cuda,
+    constants = function() return table.concat(constants, "\n") end,
   }
-  local constants = {}
   for _, row in ipairs(kernel.uses) do
     names[row.name] = request[row.name]
     constants[#constants + 1] = knobs.constant(row, request[row.name])
   end
-  names.constants = function() return table.concat(constants, "\n") end
+  return names
+end
+
+-- Every name that some template sees, sorted: what luacheck accepts in translated templates.
+function gen.template_names()
+  local names = template.names()
+  for name in pairs(environment({ uses = {} }, { target = {} }, { entry = "", budget = {} })) do names[#names + 1] = name end
+  names[#names + 1] = "cc"
+  for _, row in ipairs(knobs.rows) do names[#names + 1] = row.name end
+  table.sort(names)
   return names
 end
 

@@ -72,4 +72,17 @@ function kernels.entry(kernel, request)
   return table.concat(parts, "_")
 end
 
+-- fwd_sm80_d128_bf16_causal-sm_90a-m128n64w4s2q1b1: the pass's own kernel, which is the one with most rows, then its knobs.
+function kernels.variant_name(names, request)
+  local main = kernels.by_name[names[1]]
+  for _, name in ipairs(names) do
+    if #kernels.by_name[name].uses > #main.uses then main = kernels.by_name[name] end
+  end
+  local letters = {}
+  for _, row in ipairs(main.uses) do
+    if row.letter then letters[#letters + 1] = row.letter .. knobs.write(request[row.name]) end
+  end
+  return ("%s-%s-%s"):format(kernels.entry(main, request):sub(4), request.arch, table.concat(letters))
+end
+
 return kernels

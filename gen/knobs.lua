@@ -86,6 +86,21 @@ function knobs.constant(row, value)
   return c_type and ("constexpr %s %s = %s;  // %s"):format(c_type, row.name:upper(), tostring(value), row.meaning) or nil
 end
 
+-- A number over the values that change the bits of a result in `pass`: equal for equal values.
+function knobs.numeric(pass, request)
+  local hash = 0xcbf29ce484222325 -- FNV-1a
+  for _, row in ipairs(knobs.knobs) do
+    for _, name in ipairs(row.numeric) do
+      if name == pass then
+        for _, byte in ipairs { (row.name .. "=" .. knobs.write(request[row.name]) .. "\n"):byte(1, -1) } do
+          hash = (hash ~ byte) * 0x100000001b3
+        end
+      end
+    end
+  end
+  return hash
+end
+
 -- Short and stable: changes when a knob's name or its values do, so that a config written for others is refused.
 function knobs.signature()
   local hash = 0xcbf29ce484222325 -- FNV-1a

@@ -22,6 +22,13 @@ local SAFE = {
   math = { min = math.min, max = math.max, abs = math.abs },
 }
 
+-- The engine's own names, for luacheck. `include` and those of SAFE are for templates to use.
+function template.names()
+  local out = { "_emit", "include" }
+  for name in pairs(SAFE) do out[#out + 1] = name end
+  return out
+end
+
 -- A view of `values` that refuses writes and unknown names. Integer keys end with nil, so that ipairs works.
 local function read_only(values, what)
   local function index(_, name)

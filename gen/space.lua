@@ -1,0 +1,34 @@
+-- The tuner's candidates: every combination of knob values on the axes of knobs.lua that the budget accepts.
+
+local gen = require "gen.init"
+local kernels = require "gen.kernels"
+local knobs = require "gen.knobs"
+
+local space = {}
+
+-- `request`: a request's spec without knobs but with its family. A list of complete specs, in canonical order; or nil, sentence.
+function space.candidates(request)
+  local family, pass = request:match("family=(%S+)"), request:match("pass=(%S+)")
+  local names = kernels.variants[family] and kernels.variants[family][pass]
+  if not names then return nil, "candidates: needs family=... and pass=fwd or pass=bwd" end
+
+  local axes = {}
+  for _, row in ipairs(kernels.union(names)) do
+    if row.axis then axes[#axes + 1] = row end
+  end
+  local out, refusal = {}, nil
+  local function extend(spec, i)
+    local row = axes[i]
+    if row then
+      for _, value in ipairs(row.axis) do extend(("%s %s=%s"):format(spec, row.name, knobs.write(value)), i + 1) end
+      return
+    end
+    local plan, why = gen.plan(spec)
+    if plan then out[#out + 1] = spec else refusal = why end
+  end
+  extend(request, 1)
+  if #out == 0 then return nil, refusal end
+  return out
+end
+
+return space
