@@ -25,14 +25,19 @@ vf_status compile_target(const char *arch, const int *known, int count, struct c
 // "sm_90a" -> 90, 'a' (0 without a suffix). False if it is none.
 bool compile_parse_arch(const char *arch, int *number, char *suffix);
 
-// What the assembler reported; -1: not known, as for PTX, which is assembled later.
+// What the assembler reported: field, meaning. -1: not known, as for PTX, which the driver assembles later.
+#define COMPILE_REPORT(FIELD)                   \
+    FIELD(registers, "a thread")                \
+    FIELD(stack_bytes, "a thread")              \
+    FIELD(spill_stores, "bytes a thread")       \
+    FIELD(spill_loads, "bytes a thread")        \
+    FIELD(shared_bytes, "static shared memory") \
+    FIELD(advice, "notes C7500 ... C7599: matrix products that were serialised and the like")
+
 struct compile_report {
-    int registers;     // a thread
-    int stack_bytes;   // a thread
-    int spill_stores;  // bytes
-    int spill_loads;   // bytes
-    int shared_bytes;  // static
-    int advice;        // notes C7500 ... C7599: products serialised and the like
+#define FIELD(name, meaning) int name;
+    COMPILE_REPORT(FIELD)
+#undef FIELD
 };
 
 struct compiled {

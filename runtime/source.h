@@ -32,14 +32,14 @@ struct source_plan {
 
 struct source;
 
-// `folder` null: the built-in files. VF_ERROR_IO, VF_ERROR_COMPILE (gen/init.lua is broken), VF_ERROR_OUT_OF_MEMORY.
+// `folder` null: the built-in files. VF_ERROR_COMPILE (gen/init.lua is missing or broken), VF_ERROR_OUT_OF_MEMORY.
 vf_status source_open(const char *folder, struct source **source);
 void source_close(struct source *source);  // null is ignored
 
-// VF_ERROR_UNSUPPORTED with the generator's sentence when it refuses; VF_ERROR_COMPILE when it fails.
+// VF_ERROR_UNSUPPORTED with the generator's sentence when it refuses the request; VF_ERROR_COMPILE when it breaks.
 vf_status source_plan(struct source *source, const char *spec, struct source_plan *plan);
 
-// Appends the CUDA text of one kernel. Statuses as above.
+// Appends the CUDA text of one kernel of a plan. VF_ERROR_COMPILE with the generator's sentence when it cannot.
 vf_status source_text(struct source *source, const char *kernel_spec, struct buf *text);
 
 // Short text over all knob names and values, which configuration files must match. Lives as long as `source`.
