@@ -16,10 +16,11 @@ bool tensor_present(const vf_tensor *tensor) {
     return tensor && (tensor->data || tensor->ndim != 0);
 }
 
-int64_t tensor_elements(const vf_tensor *tensor) {
-    int64_t count = 1;
-    for (int i = 0; i < tensor->ndim; i++) count *= tensor->shape[i];
-    return count;
+bool tensor_empty(const vf_tensor *tensor) {
+    for (int i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] == 0) return true;
+    }
+    return false;
 }
 
 // ---- calls ---------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ void call_backward(struct call *call, const vf_backward_args *args);
 void call_read(struct call *call);
 
 bool tensor_present(const vf_tensor *tensor);
-int64_t tensor_elements(const vf_tensor *tensor);
+bool tensor_empty(const vf_tensor *tensor);  // has a dimension of 0
 
 #define REQUEST_TEXT 192
 

@@ -1,0 +1,139 @@
+// overlap.c - see overlap.h.
+//
+// Both questions are one: has  sum of step[i] * x[i] = target  a solution in integers 0 <= x[i] <= last[i]?  With the
+// steps in falling order, the part that the smaller steps can still reach bounds x[0] from both sides, and their
+// greatest common divisor must divide what is left. For nested strides, which are nearly all there are, one or two
+// values of each x survive; the search is cut off after a fixed number of steps, because in general the question is as
+// hard as packing a knapsack.
+#include "overlap.h"
+
+#include <string.h>
+
+#define SEARCH_LIMIT 20000
+#define EXTENT_LIMIT ((int64_t)1 << 60)  // bytes a view may span: sums of two fit
+
+struct sum {
+    int terms;
+    int64_t step[2 * OVERLAP_TERMS], last[2 * OVERLAP_TERMS];
+    int64_t reach[2 * OVERLAP_TERMS + 1];    // most that terms i... can add up to
+    int64_t divisor[2 * OVERLAP_TERMS + 1];  // greatest common divisor of the steps i..., 0 for none
+};
+
+// Adds step * (0 ... last), keeping the order; equal steps are one term with both ranges.
+static void add_term(int *terms, int64_t *steps, int64_t *lasts, int64_t step, int64_t last) {
+    int at = 0;
+    while (at < *terms && steps[at] > step) at++;
+    if (at < *terms && steps[at] == step) {
+        lasts[at] += last;
+        return;
+    }
+    memmove(steps + at + 1, steps + at, (size_t)(*terms - at) * sizeof *steps);
+    memmove(lasts + at + 1, lasts + at, (size_t)(*terms - at) * sizeof *lasts);
+    steps[at] = step;
+    lasts[at] = last;
+    (*terms)++;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static enum overlap search(const struct sum *sum, int at, int64_t target, int *budget) {
+    if (target == 0) return OVERLAP_YES;
+    if (target < 0 || target > sum->reach[at]) return OVERLAP_NO;
+    if (target % sum->divisor[at] != 0) return OVERLAP_NO;
+    const int64_t step = sum->step[at], rest = sum->reach[at + 1];
+    const int64_t most = target / step < sum->last[at] ? target / step : sum->last[at];
+    const int64_t least = target > rest ? (target - rest + step - 1) / step : 0;
+    for (int64_t x = most; x >= least; x--) {
+        if (--*budget < 0) return OVERLAP_UNKNOWN;
+        const enum overlap found = search(sum, at + 1, target - x * step, budget);
+        if (found != OVERLAP_NO) return found;
+    }
+    return OVERLAP_NO;
+}
+
+static enum overlap solve(struct sum *sum, int64_t target) {
+    sum->reach[sum->terms] = sum->divisor[sum->terms] = 0;
+    for (int i = sum->terms - 1; i >= 0; i--) {
+        sum->reach[i] = sum->reach[i + 1] + sum->step[i] * sum->last[i];
+        sum->divisor[i] = common_divisor(sum->step[i], sum->divisor[i + 1]);
+    }
+    int budget = SEARCH_LIMIT;
+    return search(sum, 0, target, &budget);
+}
+
+bool footprint_tensor(const vf_tensor *tensor, size_t element, struct footprint *out) {
+    *out = (struct footprint){.low = (int64_t)(uintptr_t)tensor->data};
+    for (int i = 0; i < tensor->ndim; i++) out->empty |= tensor->shape[i] == 0;
+    if (out->empty) return true;
+    int64_t below = 0, above = (int64_t)element;
+    for (int i = 0; i < tensor->ndim; i++) {
+        const int64_t last = tensor->shape[i] - 1;
+        int64_t step, span;
+        if (last == 0) continue;  // its stride is never used
+        if (__builtin_mul_overflow(tensor->stride[i], (int64_t)element, &step)) return false;
+        if (__builtin_mul_overflow(step, last, &span)) return false;
+        if (__builtin_add_overflow(span < 0 ? below : above, span, span < 0 ? &below : &above)) return false;
+        if (above > EXTENT_LIMIT || below < -EXTENT_LIMIT) return false;
+        if (span != 0) add_term(&out->terms, out->step, out->last, step < 0 ? -step : step, last);
+    }
+    add_term(&out->terms, out->step, out->last, 1, (int64_t)element - 1);
+    if (__builtin_add_overflow(out->low, above, &out->high)) return false;
+    return !__builtin_add_overflow(out->low, below, &out->low) && out->low >= 0;
+}
+
+void footprint_bytes(const void *data, size_t size, struct footprint *out) {
+    *out = (struct footprint){.empty = size == 0, .low = (int64_t)(uintptr_t)data, .terms = 1};
+    out->high = out->low + (int64_t)size;
+    out->step[0] = 1;
+    out->last[0] = (int64_t)size - 1;
+}
+
+enum overlap overlap_pair(const struct footprint *a, const struct footprint *b) {
+    if (a->empty || b->empty || a->high <= b->low || b->high <= a->low) return OVERLAP_NO;
+    // a.low + A = b.low + B  is  A + (b's highest sum - B) = b.high - 1 - a.low, and what stands in brackets runs over
+    // b's sums too.
+    struct sum sum = {.terms = 0};
+    for (int i = 0; i < a->terms; i++) add_term(&sum.terms, sum.step, sum.last, a->step[i], a->last[i]);
+    for (int i = 0; i < b->terms; i++) add_term(&sum.terms, sum.step, sum.last, b->step[i], b->last[i]);
+    return solve(&sum, b->high - 1 - a->low);
+}
+
+enum overlap overlap_self(const vf_tensor *tensor) {
+    int dims = 0;
+    int64_t step[4], last[4];
+    for (int i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] == 0) return OVERLAP_NO;
+        if (tensor->shape[i] == 1) continue;
+        const int64_t size = tensor->stride[i] < 0 ? -tensor->stride[i] : tensor->stride[i];
+        if (size == 0) return OVERLAP_YES;
+        int at = dims++;
+        for (; at > 0 && step[at - 1] < size; at--) {
+            step[at] = step[at - 1];
+            last[at] = last[at - 1];
+        }
+        step[at] = size;
+        last[at] = tensor->shape[i] - 1;
+    }
+    // Two elements coincide iff a difference of indices d, not all zero, gives sum of step * d = 0. Say d[lead] > 0 is
+    // its first part that is not zero: with d[lead] = 1 + x, and d[i] = x[i] - last[i] for the smaller steps.
+    for (int lead = 0; lead < dims; lead++) {
+        struct sum sum = {.terms = 0};
+        int64_t target = -step[lead];
+        add_term(&sum.terms, sum.step, sum.last, step[lead], last[lead] - 1);
+        for (int i = lead + 1; i < dims; i++) {
+            add_term(&sum.terms, sum.step, sum.last, step[i], 2 * last[i]);
+            target += step[i] * last[i];
+        }
+        if (target < 0) continue;  // nested: the smaller steps together reach less than this one
+        const enum overlap found = solve(&sum, target);
+        if (found != OVERLAP_NO) return found;
+    }
+    return OVERLAP_NO;
+}
