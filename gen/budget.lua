@@ -77,10 +77,69 @@ function budget.check_lengths(_)
   return { threads = 1024, shared_bytes = 0, blocks_per_sm = 1, registers = 64 }
 end
 
-local function placeholder(request)
-  return { threads = 32 * (request.warps or 8), shared_bytes = 0, blocks_per_sm = request.blocks_per_sm or 1, registers = 255 }
+-- How `warps` warps share a product of rows x columns: rows of warps, so that each has whole blocks of 16 rows and its shared-memory reads
+-- (its rows of A and its columns of B) are fewest. columns: of the product; unit: what a warp's columns are multiples of.
+local function warp_rows(warps, rows, columns, unit)
+  local best, best_cost
+  for _, down in ipairs { 1, 2, 4, 8 } do
+    if warps % down == 0 and rows % (16 * down) == 0 then
+      local each = math.ceil(columns / unit / (warps // down)) * unit
+      local cost = rows // down + each + 0.01 * down
+      if each * (warps // down) - columns >= columns / 3 then cost = cost + 1000 end -- mostly idle columns
+      if not best or cost < best_cost then best, best_cost = down, cost end
+    end
+  end
+  return best
 end
 
-for _, name in ipairs { "bwd_pre", "bwd_sm80", "bwd_post" } do budget[name] = placeholder end
+function budget.bwd_sm80(r)
+  local name = ("bwd_sm80 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d warps=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n,
+    r.warps)
+  local widest = math.max(r.head_dim, r.head_dim_v)
+  local score_keys
+  for _, down in ipairs { 1, 2, 4, 8 } do -- the squarest division of scores
+    if r.warps % down == 0 and r.tile_n % (16 * down) == 0 and r.tile_m % (16 * (r.warps // down)) == 0 then
+      local cost = math.abs(r.tile_n // down - r.tile_m // (r.warps // down))
+      if not score_keys or cost < score_keys.cost then score_keys = { down = down, cost = cost } end
+    end
+  end
+  local dkv = warp_rows(r.warps, r.tile_n, widest, 16)
+  local dq = budget.dq_row_warps(r)
+  if not (score_keys and dkv and dq) then
+    return nil, name .. ": tiles cannot be divided among the warps in blocks of 16 rows"
+  end
+  local facts, why = fit("bwd_sm80", r, r.warps * 32, {
+    { "k", r.tile_n * r.head_dim * 2 },
+    { "v", r.tile_n * r.head_dim_v * 2 },
+    { "q", r.stages * r.tile_m * r.head_dim * 2 },
+    { "dout", r.stages * r.tile_m * r.head_dim_v * 2 },
+    { "p", r.tile_n * r.tile_m * 2 },
+    { "ds", r.tile_n * r.tile_m * 2 },
+    { "stats", r.stages * r.tile_m * 8 },
+    { "work", WORK_BYTES },
+  })
+  if not facts then return nil, why end
+  facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score_keys.down, dkv, dq
+  local function each(columns, warps) return math.ceil(math.ceil(columns / 16) / warps) * 16 end
+  local kept = r.tile_n // dkv * (each(r.head_dim, r.warps // dkv) + each(r.head_dim_v, r.warps // dkv)) // 32
+  local passing = math.max(2 * r.tile_n * r.tile_m // (32 * r.warps), r.tile_m // dq * each(r.head_dim, r.warps // dq) // 32)
+  return enough_registers(facts, "bwd_sm80", r, kept + passing, 40)
+end
+
+-- Shared with bwd_post, which reads what bwd_sm80 adds up.
+function budget.dq_row_warps(r)
+  return warp_rows(r.warps, r.tile_m, r.head_dim, 16)
+end
+
+-- Both stream over memory: enough blocks to fill a multiprocessor.
+local function streaming(r)
+  local limits = arch.parse(r.arch)
+  local threads = 256
+  return { threads = threads, shared_bytes = 0, blocks_per_sm = math.min(6, limits.threads_per_sm // threads), registers = 40,
+    dq_row_warps = r.warps and budget.dq_row_warps(r) }
+end
+
+budget.bwd_pre = streaming
+budget.bwd_post = streaming
 
 return budget

@@ -17,10 +17,10 @@ local ROWS = {
   { name = "schedule", uses = "arch" },
   { name = "fwd_sm80",
     uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n warps stages q_registers blocks_per_sm" },
-  { name = "bwd_pre", uses = "arch dtype head_dim head_dim_v aligned tile_m tile_n warps" },
+  { name = "bwd_pre", uses = "arch dtype head_dim head_dim_v aligned tile_m" },
   { name = "bwd_sm80",
     uses = "arch dtype head_dim head_dim_v mask softcap aligned deterministic tile_m tile_n warps stages blocks_per_sm" },
-  { name = "bwd_post", uses = "arch dtype head_dim aligned tile_m tile_n warps" },
+  { name = "bwd_post", uses = "arch dtype head_dim mask aligned tile_m tile_n warps" },
 }
 
 -- The kernels that serve a pass, by family. `check` is checked mode's and belongs to none.

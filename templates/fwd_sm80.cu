@@ -220,7 +220,7 @@ struct Forward {
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();
-        store_tile<WARP_ROWS, HEAD_DIM_V, WARP>(rows_of(args.o, s.q_batch, s.q_begin + first_row, work.head), q_tile, valid,
+        store_tile<WARP_ROWS, HEAD_DIM_V, WARP>(rows_of(args.o, s.q_batch, s.q_begin, work.head), q_tile, first_row, s.q_len,
                                                 lane_index());
         if (args.lse.data != 0 && lane_index() % 4 == 0) {
 #pragma unroll

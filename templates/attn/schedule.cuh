@@ -29,28 +29,48 @@ DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
     return low;
 }
 
-// Item `item` of `heads` heads; row_bytes: what one row of the streamed operands occupies in one head; rows are those of the other side.
-DEVICE Work decode_work(const Schedule &schedule, u64 item, int heads, int group, int row_bytes) {
-    const ScheduleHeader *header = pointer<const ScheduleHeader>(schedule.header);
-    const i64 *first_block = pointer<const i64>(schedule.first_block);
-    Work work = {};
-    if (item >= static_cast<u64>(load(&header->blocks)) * heads) return work;
-    const i64 entry = find_sequence(first_block, load(&header->entries), static_cast<i64>(item / heads));
-    const i64 first = load(first_block + entry);
-    const int blocks = static_cast<int>(load(first_block + entry + 1) - first);
-    work.sequence = load(pointer<const Sequence>(schedule.sequences) + entry);
-    work.more = 1;
+// A list, read by whole warps.
+struct ListReader {
+    const i64 *first_block;
+    const Sequence *sequences;
+    i64 blocks, entries; // blocks: of one head, all entries together
 
-    const i64 streamed = larger(work.sequence.q_len, work.sequence.k_len);
+    struct Place {
+        Sequence sequence;
+        i64 first; // blocks of all earlier entries
+        int block, blocks; // in the entry
+    };
+
+    DEVICE explicit ListReader(const Schedule &schedule)
+        : first_block(pointer<const i64>(schedule.first_block)), sequences(pointer<const Sequence>(schedule.sequences)),
+          blocks(load(&pointer<const ScheduleHeader>(schedule.header)->blocks)),
+          entries(load(&pointer<const ScheduleHeader>(schedule.header)->entries)) {}
+
+    DEVICE Place find(i64 block) const {
+        const i64 entry = find_sequence(first_block, entries, block);
+        const i64 first = load(first_block + entry);
+        return {load(sequences + entry), first, static_cast<int>(block - first),
+                static_cast<int>(load(first_block + entry + 1) - first)};
+    }
+};
+
+// Item `item` of `heads` heads, in the order described above; row_bytes: what one row of the streamed operands occupies in one head.
+DEVICE Work decode_work(const ListReader &list, u64 item, int heads, int group, int row_bytes) {
+    Work work = {};
+    if (item >= static_cast<u64>(list.blocks) * heads) return work;
+    const ListReader::Place place = list.find(static_cast<i64>(item / heads));
+    const i64 streamed = larger(place.sequence.q_len, place.sequence.k_len);
     const i64 fitting = L2_SECTION_BYTES / larger(streamed * row_bytes, static_cast<i64>(1)) / group;
     const int section_heads = static_cast<int>(smaller(larger(fitting, static_cast<i64>(1)) * group, static_cast<i64>(heads)));
-    const u64 local = item - static_cast<u64>(first) * heads;
-    const u64 section_items = static_cast<u64>(section_heads) * blocks;
+    const u64 local = item - static_cast<u64>(place.first) * heads;
+    const u64 section_items = static_cast<u64>(section_heads) * place.blocks;
     const int section = static_cast<int>(local / section_items);
     const int rest = static_cast<int>(local % section_items);
     const int width = smaller(section_heads, heads - section * section_heads);
+    work.sequence = place.sequence;
     work.head = section * section_heads + rest % width;
-    work.block = blocks - 1 - rest / width;
+    work.block = place.blocks - 1 - rest / width;
+    work.more = 1;
     return work;
 }
 
@@ -89,7 +109,7 @@ struct WorkQueue {
         if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(schedule.header)->ticket, 1);
     }
     DEVICE void publish() {
-        const Work work = decode_work(schedule, shuffle(ticket, 0), heads, group, row_bytes);
+        const Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads, group, row_bytes);
         if (lane_index() == 0) slots[turn] = work;
         warp_sync();
     }

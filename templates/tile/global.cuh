@@ -82,20 +82,22 @@ DEVICE void store_chunk(u16 *to, Vector4 value) {
     //% end -- aligned
 }
 
-// Copies rows 0 ... min(ROWS, valid) - 1 of a tile out, by THREADS threads of which this is number `thread`.
-template <int ROWS, int COLUMNS, int THREADS> DEVICE void store_tile(Rows target, u32 tile, int valid, int thread) {
+// Copies a tile out to rows first ... first + ROWS - 1 that are below `limit`, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void store_tile(const Rows &target, u32 tile, int first, int limit, int thread) {
     using Tile = SharedTile<COLUMNS>;
     constexpr int CHUNKS = Tile::CHUNKS;
 #pragma unroll
     for (int i = 0; i < (ROWS * CHUNKS + THREADS - 1) / THREADS; i++) {
         const int at = thread + i * THREADS;
         const int row = at / CHUNKS, chunk = at % CHUNKS;
-        if ((ROWS * CHUNKS % THREADS == 0 || at < ROWS * CHUNKS) && row < valid)
-            store_chunk(target.row(row) + chunk * 8, load_shared(tile + Tile::offset(row, chunk)));
+        if ((ROWS * CHUNKS % THREADS == 0 || at < ROWS * CHUNKS) && first + row < limit)
+            store_chunk(target.row(first + row) + chunk * 8, load_shared(tile + Tile::offset(row, chunk)));
     }
 }
 
-// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block); each row pair's two factors are applied first.
+// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
+// the last column are left out.
 template <int COLUMNS, int M, int N>
 DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], const float (&factor)[M][2]) {
     using Tile = SharedTile<COLUMNS>;
@@ -106,8 +108,27 @@ DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N
 #pragma unroll
         for (int n = 0; n < N; n++) {
             const float(&v)[4] = c[m][n];
+            if (block + n >= Tile::CHUNKS) continue;
             store_shared(tile + Tile::offset(r, block + n) + 4 * t, pack(v[0] * factor[m][0], v[1] * factor[m][0]));
             store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, pack(v[2] * factor[m][1], v[3] * factor[m][1]));
         }
     }
+}
+// The same with one factor for all.
+template <int COLUMNS, int M, int N>
+DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], float factor) {
+    float factors[M][2];
+#pragma unroll
+    for (int m = 0; m < M; m++) factors[m][0] = factors[m][1] = factor;
+    put_accumulators<COLUMNS>(tile, row, block, c, factors);
+}
+
+// Two neighbouring elements.
+DEVICE void store_pair(u16 *to, u32 pair) {
+    //% if aligned then
+    store(reinterpret_cast<u32 *>(to), pair);
+    //% else
+    store(to, static_cast<u16>(pair));
+    store(to + 1, static_cast<u16>(pair >> 16));
+    //% end -- aligned
 }

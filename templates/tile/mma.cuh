@@ -21,14 +21,14 @@ DEVICE void mma_half_step(float (&c)[4], const u32 (&a)[4], u32 b0) { mma_m16n8k
 // A operand stored as [m][k].
 template <int COLUMNS> struct RowsOfA {
     FragmentAddress<COLUMNS, DOWN> address;
-    u32 row;
+    int row;
     DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4(a, address.at(row + m * 16, step)); }
     DEVICE void load_half(u32 (&a)[4], int m, int step) const { ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step)); }
 };
 // A operand stored as [k][m]; `pair` is the first 16 columns of this warp.
 template <int COLUMNS> struct ColumnsOfA {
     FragmentAddress<COLUMNS, ACROSS> address;
-    u32 pair;
+    int pair;
     DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4_trans(a, address.at(step * 16, pair + m)); }
 };
 // A operand in registers, loaded before.
@@ -54,10 +54,11 @@ template <int M, int N> struct AccumulatorsAsA {
     }
 };
 
-// B operand stored as [n][k]. pair: two blocks of 8 columns of C.
+// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`.
 template <int COLUMNS> struct RowsOfB {
     FragmentAddress<COLUMNS, ACROSS> address;
-    u32 row;
+    int row;
+    DEVICE int blocks(int wanted) const { return wanted; }
     DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(row + pair * 16, step)); }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
         ldmatrix_x2(b[0], b[1], address.at(row + pair * 16, step));
@@ -65,10 +66,12 @@ template <int COLUMNS> struct RowsOfB {
     // The first 8 of 16 contraction columns, for block n.
     DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(row + n * 8, step)); }
 };
-// B operand stored as [k][n].
-template <int COLUMNS> struct ColumnsOfB {
+// B operand stored as [k][n], from column 16 * first_pair on. EXACT: all of the blocks asked for are there; else columns may end earlier,
+// as they do for the last warp when warps share a row whose pairs don't divide evenly.
+template <int COLUMNS, bool EXACT = true> struct ColumnsOfB {
     FragmentAddress<COLUMNS, DOWN> address;
-    u32 first_pair;
+    int first_pair;
+    DEVICE int blocks(int wanted) const { return EXACT ? wanted : COLUMNS / 8 - 2 * first_pair; }
     DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair)); }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
         ldmatrix_x2_trans(b[0], b[1], address.at(step * 16, first_pair + pair));
@@ -84,15 +87,19 @@ template <int K, int M, int N, typename A, typename B> DEVICE void multiply(floa
         for (int m = 0; m < M; m++) a.load(fa[m], m, step);
 #pragma unroll
         for (int pair = 0; pair < (N + 1) / 2; pair++) {
+            const int blocks = b.blocks(N) - 2 * pair;
             u32 fb[4];
-            if (2 * pair + 1 < N)
+            if (2 * pair + 1 < N && blocks > 1) {
                 b.load(fb, pair, step);
-            else
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+                    mma_step(c[m][2 * pair], fa[m], fb[0], fb[1]);
+                    mma_step(c[m][2 * pair + 1], fa[m], fb[2], fb[3]);
+                }
+            } else if (blocks > 0) {
                 b.load_single(fb, pair, step);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                mma_step(c[m][2 * pair], fa[m], fb[0], fb[1]);
-                if (2 * pair + 1 < N) mma_step(c[m][2 * pair + 1], fa[m], fb[2], fb[3]);
+                for (int m = 0; m < M; m++) mma_step(c[m][2 * pair], fa[m], fb[0], fb[1]);
             }
         }
     }

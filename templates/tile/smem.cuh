@@ -43,7 +43,8 @@ template <int COLUMNS, Arrangement ARRANGEMENT> struct FragmentAddress {
         lane = Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1);
     }
     // Address for the 16 rows from `row` and the 16 columns from 16 * pair.
-    DEVICE u32 at(u32 row, u32 pair) const {
-        return (lane ^ (pair % PAIRS * 32)) + (tile + row * Tile::PITCH + pair / PAIRS * PAIRS * 32);
+    DEVICE u32 at(int row, int pair) const {
+        const u32 p = static_cast<u32>(pair);
+        return (lane ^ (p % PAIRS * 32)) + (tile + static_cast<u32>(row) * Tile::PITCH + p / PAIRS * PAIRS * 32);
     }
 };

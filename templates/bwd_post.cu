@@ -1,0 +1,62 @@
+// ---- Contract ---------------------------------------------------------------------------------------------------------
+//
+// Finishes dQ after the backward's main kernel: rows that see no key (gaps among them) become zeros, sums that stand in float32 accumulators are
+// multiplied by softmax_scale and rounded. Tiles that the main kernel has written itself are left alone.
+
+//% include "attn/types.cuh"
+
+// ---- Constants --------------------------------------------------------------------------------------------------------
+
+$(constants())
+
+constexpr int THREADS = $(budget.threads);
+
+$(args_structs())
+
+//% include "attn/schedule.cuh"
+//% include "attn/mask.cuh"
+//% include "tile/global.cuh"
+//% include "tile/accumulator.cuh"
+//% include "ptx/sync.cuh"
+
+// ---- Roles ------------------------------------------------------------------------------------------------------------
+
+DEVICE void clear_rows(const Rows &dq, int first, int limit) {
+    constexpr int CHUNKS = HEAD_DIM / 8;
+    for (int i = thread_index(); i < TILE_M * CHUNKS; i += THREADS)
+        if (first + i / CHUNKS < limit) store_chunk(dq.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
+}
+
+DEVICE void convert_rows(const Rows &dq, const float *tile, int first, int limit, float scale) {
+    constexpr int GROUPS = DQ_ROW_BLOCKS * DQ_COLUMN_BLOCKS * DQ_ROW_WARPS;
+    const int g = lane_index() / 4, t = lane_index() % 4;
+    for (int group = thread_index() / WARP; group < GROUPS; group += THREADS / WARP) {
+        const int row_warp = group % DQ_ROW_WARPS, block = group / DQ_ROW_WARPS;
+        const int column = block % DQ_COLUMN_BLOCKS * 8 + 2 * t;
+        const int row = first + row_warp * (TILE_M / DQ_ROW_WARPS) + block / DQ_COLUMN_BLOCKS * 16 + g;
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = load(tile + accumulator_element(group, i)) * scale;
+        if (row < limit) store_pair(dq.row(row) + column, pack(v[0], v[1]));
+        if (row + 8 < limit) store_pair(dq.row(row + 8) + column, pack(v[2], v[3]));
+    }
+}
+
+// ---- Entry ------------------------------------------------------------------------------------------------------------
+
+KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPostArgs args) {
+    wait_for_predecessor();
+    const ListReader list(args.schedule);
+    for (i64 item = block_index(); item < list.blocks * args.heads; item += grid_blocks()) {
+        const ListReader::Place place = list.find(item / args.heads);
+        const Sequence &s = place.sequence;
+        const int head = static_cast<int>(item % args.heads), first = place.block * TILE_M;
+        const Range seen = Mask(s, args.window_left, args.window_right).key_tiles<TILE_M, TILE_N>(place.block);
+        const Rows dq = rows_of(args.dq, s.q_batch, s.q_begin, head);
+        if (seen.end <= seen.begin)
+            clear_rows(dq, first, s.q_len);
+        else if (s.accumulator_row >= 0)
+            convert_rows(dq, accumulator_tile(args.accumulator, head, args.accumulator_rows, s.accumulator_row, place.block), first,
+                         s.q_len, args.scale);
+    }
+}

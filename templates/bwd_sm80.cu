@@ -1,0 +1,370 @@
+// ---- Contract ---------------------------------------------------------------------------------------------------------
+//
+// Variable-length attention backward, portable family: cp.async and mma.sync, sm_80 and later. (FlashAttention-2, arXiv:2307.08691.)
+//
+// A block of threads draws work items (sequence, key head, TILE_N keys), keeps K and V in shared memory and dK, dV in registers, and walks over
+// the query heads of that key head and their query tiles:
+//
+//     S^T  = K Q^T                P^T  = 2^(S^T * factor - lse)                  K Q^T: keys down, queries across
+//     dP^T = V dO^T               dS^T = P^T (dP^T - delta)
+//     dV  += P^T dO               dK  += dS^T Q               dQ = dS K
+//
+// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dQ is complete if all keys of the sequence fit one
+// tile, and is then written; else it is added to float32 accumulators that bwd_pre.cu has zeroed and bwd_post.cu converts.
+//
+// Deterministic mode: additions to a query tile take turns, last key tile first. A block waits for its turn only on key tiles that come
+// after its own, which have lower tickets; so whoever is waited for is running or done.
+//
+// Host: the grid is at most what is co-resident; schedule.cu and bwd_pre.cu have run before.
+
+//% include "attn/types.cuh"
+
+// ---- Constants --------------------------------------------------------------------------------------------------------
+
+$(constants())
+
+constexpr int THREADS = WARPS * WARP;
+
+// How warps divide the three kinds of product: (rows of warps) x (columns of warps).
+constexpr int SCORE_KEY_WARPS = $(budget.score_key_warps), SCORE_QUERY_WARPS = WARPS / SCORE_KEY_WARPS;
+constexpr int DKV_KEY_WARPS = $(budget.dkv_key_warps), DKV_COLUMN_WARPS = WARPS / DKV_KEY_WARPS;
+
+constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;       // of a warp
+constexpr int SCORE_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int DKV_KEYS = TILE_N / DKV_KEY_WARPS;
+
+// Pairs of 8 columns that each of `warps` warps takes.
+constexpr int pairs_each(int columns, int warps) { return ((columns + 15) / 16 + warps - 1) / warps; }
+constexpr int DK_PAIRS = pairs_each(HEAD_DIM, DKV_COLUMN_WARPS);
+constexpr int DV_PAIRS = pairs_each(HEAD_DIM_V, DKV_COLUMN_WARPS);
+
+$(args_structs())
+
+//% include "attn/schedule.cuh"
+//% include "attn/mask.cuh"
+//% include "attn/softmax.cuh"
+//% include "tile/mma.cuh"
+//% include "tile/global.cuh"
+//% include "tile/accumulator.cuh"
+//% include "ptx/sync.cuh"
+
+constexpr int DQ_COLUMN_WARPS = WARPS / DQ_ROW_WARPS;
+constexpr int DQ_ROWS = TILE_M / DQ_ROW_WARPS;
+constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
+
+static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0, "whole blocks");
+
+// One column of blocks may end early only if the pairs don't divide evenly.
+constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
+constexpr bool DV_EXACT = DV_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM_V;
+constexpr bool DQ_EXACT = DQ_PAIRS * DQ_COLUMN_WARPS * 16 == HEAD_DIM;
+
+// ---- Shared memory ----------------------------------------------------------------------------------------------------
+
+// k, v: the item's tile, at the end dK and dV. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query].
+constexpr int K_OFFSET = $(budget.offsets.k);
+constexpr int V_OFFSET = $(budget.offsets.v);
+constexpr int Q_OFFSET = $(budget.offsets.q);
+constexpr int DOUT_OFFSET = $(budget.offsets.dout);
+constexpr int STATS_OFFSET = $(budget.offsets.stats);
+constexpr int P_OFFSET = $(budget.offsets.p);
+constexpr int DS_OFFSET = $(budget.offsets.ds);
+constexpr int WORK_OFFSET = $(budget.offsets.work);
+constexpr int Q_BYTES = TILE_M * HEAD_DIM * 2;
+constexpr int DOUT_BYTES = TILE_M * HEAD_DIM_V * 2;
+constexpr int STATS_BYTES = TILE_M * 8;
+static_assert(WORK_OFFSET + 2 * sizeof(Work) == $(budget.shared_bytes), "the kernel and its budget agree");
+
+// ---- Barriers ---------------------------------------------------------------------------------------------------------
+//
+// Block syncs alone:
+//     top of an item     all of the item before is done
+//     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
+//                        next, p and ds are free
+//     after scores       p and ds are visible
+//     STAGES == 1 only   after a step: its stage may be filled again
+//     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
+
+// ---- Roles ------------------------------------------------------------------------------------------------------------
+
+using Scores = float[SCORE_KEYS / 16][SCORE_QUERIES / 8][4];
+using DK = float[DKV_KEYS / 16][DK_PAIRS * 2][4];
+using DV = float[DKV_KEYS / 16][DV_PAIRS * 2][4];
+using DQ = float[DQ_ROWS / 16][DQ_PAIRS * 2][4];
+
+// One item.
+struct Backward {
+    const BackwardArgs &args;
+    const Work &work;
+    const Mask mask;
+    const u32 shared;
+    const int warp;
+    const Range tiles; // query tiles that see one of the item's keys
+    const int first_key;
+
+    DEVICE Backward(const BackwardArgs &a, const Work &w)
+        : args(a), work(w), mask(w.sequence, a.window_left, a.window_right), shared(shared_address(shared_memory())),
+          warp(uniform(thread_index() / WARP)), tiles(uniform_range(mask.query_tiles<TILE_M, TILE_N>(w.block))),
+          first_key(uniform(w.block * TILE_N)) {}
+
+    static DEVICE Range uniform_range(Range r) { return {uniform(r.begin), uniform(r.end)}; }
+
+    // Steps run over query heads and, inside, over query tiles.
+    DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
+    DEVICE int head_of(int step) const { return work.head * args.group + step / (tiles.end - tiles.begin); }
+    DEVICE int tile_of(int step) const { return tiles.begin + step % (tiles.end - tiles.begin); }
+
+    DEVICE void load_keys() const {
+        const Sequence &s = work.sequence;
+        load_tile<TILE_N, HEAD_DIM, THREADS>(shared + K_OFFSET, rows_of(args.k, s.k_batch, s.k_begin, work.head), first_key,
+                                             s.k_len, thread_index());
+        load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET, rows_of(args.v, s.k_batch, s.k_begin, work.head), first_key,
+                                               s.k_len, thread_index());
+    }
+    // Rows past the last query become zeros, statistics included: weight 1, gradient 0.
+    DEVICE void load_queries(int step) const {
+        const Sequence &s = work.sequence;
+        const int stage = step % STAGES, head = head_of(step), first = tile_of(step) * TILE_M;
+        load_tile<TILE_M, HEAD_DIM, THREADS>(shared + Q_OFFSET + stage * Q_BYTES, rows_of(args.q, s.q_batch, s.q_begin, head),
+                                             first, s.q_len, thread_index());
+        load_tile<TILE_M, HEAD_DIM_V, THREADS>(shared + DOUT_OFFSET + stage * DOUT_BYTES,
+                                               rows_of(args.dout, s.q_batch, s.q_begin, head), first, s.q_len, thread_index());
+        const Float2 *stats = pointer<const Float2>(args.stats) + (head * args.stat_rows + s.stat_row + first);
+        for (int row = thread_index(); row < TILE_M; row += THREADS)
+            cp_async_8(shared + STATS_OFFSET + stage * STATS_BYTES + row * 8, stats + row, first + row < s.q_len ? 8 : 0);
+    }
+
+    DEVICE void run() const {
+        DK dk;
+        DV dv;
+        clear(dk);
+        clear(dv);
+        const int count = steps();
+        if (count > 0) {
+            load_keys();
+#pragma unroll
+            for (int i = 0; i < STAGES - 1; i++) {
+                if (i < count) load_queries(i);
+                cp_async_commit();
+            }
+            for (int step = 0; step < count; step++) {
+                //% if stages == 1 then
+                load_queries(step);
+                cp_async_commit();
+                cp_async_wait<0>();
+                block_sync();
+                //% else
+                cp_async_wait<STAGES - 2>();
+                block_sync();
+                if (step + STAGES - 1 < count) load_queries(step + STAGES - 1);
+                cp_async_commit();
+                //% end -- stages
+                //% if deterministic then
+                if (step > 0) pass_turn(step - 1);
+                //% end -- deterministic
+                scores(step);
+                block_sync();
+                gradients(step, dk, dv);
+                //% if stages == 1 then
+                block_sync();
+                //% end -- stages
+            }
+            cp_async_wait<0>();
+            block_sync();
+            //% if deterministic then
+            pass_turn(count - 1);
+            //% end -- deterministic
+        }
+        finish(dk, dv);
+    }
+
+  private:
+    // P^T and dS^T of one query tile into shared memory.
+    DEVICE void scores(int step) const {
+        const int key = warp / SCORE_QUERY_WARPS * SCORE_KEYS, query = warp % SCORE_QUERY_WARPS * SCORE_QUERIES;
+        const int stage = step % STAGES;
+        Scores p, ds;
+        clear(p);
+        clear(ds);
+        {
+            const RowsOfA<HEAD_DIM> k = {FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), key};
+            const RowsOfB<HEAD_DIM> q = {FragmentAddress<HEAD_DIM, ACROSS>(shared + Q_OFFSET + stage * Q_BYTES), query};
+            multiply<HEAD_DIM>(p, k, q);
+            //% if head_dim % 16 ~= 0 then
+            multiply_tail<HEAD_DIM>(p, k, q);
+            //% end -- tail
+        }
+        {
+            const RowsOfA<HEAD_DIM_V> v = {FragmentAddress<HEAD_DIM_V, DOWN>(shared + V_OFFSET), key};
+            const RowsOfB<HEAD_DIM_V> dout = {
+                FragmentAddress<HEAD_DIM_V, ACROSS>(shared + DOUT_OFFSET + stage * DOUT_BYTES), query};
+            multiply<HEAD_DIM_V>(ds, v, dout);
+            //% if head_dim_v % 16 ~= 0 then
+            multiply_tail<HEAD_DIM_V>(ds, v, dout);
+            //% end -- tail
+        }
+        const int first_query = tile_of(step) * TILE_M;
+        const bool masked = !sees_whole(first_query);
+        weigh(p, ds, shared + STATS_OFFSET + stage * STATS_BYTES + query * 8);
+        if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
+        put_accumulators<TILE_M>(shared + P_OFFSET, key, query / 8, p, 1.0f);
+        put_accumulators<TILE_M>(shared + DS_OFFSET, key, query / 8, ds, 1.0f);
+    }
+
+    // Whether every query of a tile sees every key of the item.
+    DEVICE bool sees_whole(int first_query) const {
+        return mask.key_end(first_query) >= first_key + TILE_N && mask.key_begin(first_query + TILE_M - 1) <= first_key;
+    }
+
+    // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
+    DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
+        //% if softcap then
+        const float factor = args.softcap * LOG2_E, inverse = args.scale / args.softcap;
+        //% else
+        const float factor = args.scale * LOG2_E;
+        //% end -- softcap
+#pragma unroll
+        for (int n = 0; n < SCORE_QUERIES / 8; n++) {
+            const Vector4 raw = load_shared(stats + n * 64 + lane_index() % 4 * 16);
+            const float lse[2] = {bits_to_float(raw.x), bits_to_float(raw.z)};
+            const float delta[2] = {bits_to_float(raw.y), bits_to_float(raw.w)};
+#pragma unroll
+            for (int m = 0; m < SCORE_KEYS / 16; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    //% if softcap then
+                    const float capped = cap_score(p[m][n][i], inverse);
+                    p[m][n][i] = ex2(fma_f32(capped, factor, -lse[i % 2]));
+                    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]) * fma_f32(-capped, capped, 1.0f);
+                    //% else
+                    p[m][n][i] = ex2(fma_f32(p[m][n][i], factor, -lse[i % 2]));
+                    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
+                    //% end -- softcap
+                }
+        }
+    }
+
+    // Zeros, by selection, where a query does not see a key. Query and key: this warp's first.
+    DEVICE void clear_invisible(Scores &p, Scores &ds, int query, int key) const {
+        const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+        for (int n = 0; n < SCORE_QUERIES / 8; n++)
+#pragma unroll
+            for (int odd = 0; odd < 2; odd++) {
+                const int row = query + n * 8 + 2 * t + odd;
+                const int begin = mask.key_begin(row) - key - g, end = mask.key_end(row) - key - g;
+#pragma unroll
+                for (int m = 0; m < SCORE_KEYS / 16; m++)
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        const int at = m * 16 + half * 8;
+                        if (at < begin || at >= end) p[m][n][2 * half + odd] = ds[m][n][2 * half + odd] = 0.0f;
+                    }
+            }
+    }
+
+    // What one query tile adds to dV, dK and dQ.
+    DEVICE void gradients(int step, DK &dk, DV &dv) const {
+        const int stage = step % STAGES;
+        const u32 q_tile = shared + Q_OFFSET + stage * Q_BYTES, dout_tile = shared + DOUT_OFFSET + stage * DOUT_BYTES;
+        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        multiply<TILE_M>(dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
+                         ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
+        multiply<TILE_M>(dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
+                         ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+
+        const int row_warp = warp / DQ_COLUMN_WARPS, pair = warp % DQ_COLUMN_WARPS * DQ_PAIRS;
+        DQ dq;
+        clear(dq);
+        multiply<TILE_N>(dq, ColumnsOfA<TILE_M>{FragmentAddress<TILE_M, ACROSS>(shared + DS_OFFSET), row_warp * DQ_ROWS / 16},
+                         ColumnsOfB<HEAD_DIM, DQ_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), pair});
+        if (work.sequence.accumulator_row < 0)
+            write_dq(step, dq, row_warp * DQ_ROWS, pair * 2);
+        else
+            add_dq(step, dq, row_warp, pair * 2);
+    }
+
+    // The only key tile: dQ is complete.
+    DEVICE void write_dq(int step, const DQ &dq, int row, int block) const {
+        const Sequence &s = work.sequence;
+        const Rows rows = rows_of(args.dq, s.q_batch, s.q_begin, head_of(step));
+        const int g = lane_index() / 4, t = lane_index() % 4, first = tile_of(step) * TILE_M + row;
+#pragma unroll
+        for (int m = 0; m < DQ_ROWS / 16; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int r = first + m * 16 + half * 8 + g;
+                if (r >= s.q_len) continue;
+                u16 *to = rows.row(r) + block * 8 + 2 * t;
+#pragma unroll
+                for (int n = 0; n < DQ_PAIRS * 2; n++)
+                    if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS)
+                        store_pair(to + n * 8, pack(dq[m][n][2 * half] * args.scale, dq[m][n][2 * half + 1] * args.scale));
+            }
+    }
+
+    DEVICE void add_dq(int step, const DQ &dq, int row_warp, int block) const {
+        const Sequence &s = work.sequence;
+        float *tile = accumulator_tile(args.accumulator, head_of(step), args.accumulator_rows, s.accumulator_row, tile_of(step));
+        //% if deterministic then
+        if (lane_index() == 0) global_wait_equal(turn(step), turn_number(step));
+        warp_sync();
+        //% end -- deterministic
+#pragma unroll
+        for (int m = 0; m < DQ_ROW_BLOCKS; m++)
+#pragma unroll
+            for (int n = 0; n < DQ_PAIRS * 2; n++)
+                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS) {
+                    const int group = accumulator_group(m, block + n, row_warp);
+                    //% if cc >= 90 then
+                    reduce_add(tile + accumulator_element(group, 0), dq[m][n]);
+                    //% else
+#pragma unroll
+                    for (int i = 0; i < 4; i++) reduce_add(tile + accumulator_element(group, i), dq[m][n][i]);
+                    //% end -- cc
+                }
+    }
+    //% if deterministic then
+
+    DEVICE u32 *turn(int step) const {
+        return turn_of(args.turns, head_of(step), args.accumulator_rows, work.sequence.accumulator_row, tile_of(step));
+    }
+    // Key tiles that add to a query tile before this one: those after it.
+    DEVICE u32 turn_number(int step) const {
+        return static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile_of(step)).end - 1 - work.block);
+    }
+    // After a block sync: all warps have added their parts of a step.
+    DEVICE void pass_turn(int step) const {
+        if (thread_index() == 0 && work.sequence.accumulator_row >= 0) global_release_add(turn(step), 1);
+    }
+    //% end -- deterministic
+
+    // dK and dV leave through the tiles of K and V.
+    DEVICE void finish(const DK &dk, const DV &dv) const {
+        const Sequence &s = work.sequence;
+        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
+        put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
+        block_sync();
+        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, work.head), shared + K_OFFSET, first_key,
+                                              s.k_len, thread_index());
+        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, work.head), shared + V_OFFSET, first_key,
+                                                s.k_len, thread_index());
+    }
+};
+
+// ---- Entry ------------------------------------------------------------------------------------------------------------
+
+KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
+    allow_successor();
+    wait_for_predecessor();
+    // A row of queries brings q and dO and takes dQ, for every query head of the group.
+    const int row_bytes = (HEAD_DIM * 6 + HEAD_DIM_V * 2) * args.group;
+    WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads / args.group, 1, row_bytes);
+    for (;;) {
+        const Work &work = queue.next();
+        if (!work.more) break;
+        Backward(args, work).run();
+        queue.publish_next();
+    }
+}
