@@ -75,9 +75,9 @@ local function kernel_facts(kernel, request)
   }
 end
 
--- { family, tile_m, tile_n, numeric, shared_per_block, kernels = { { name, spec, entry, threads, shared_bytes, blocks_per_sm, registers,
--- budget }, ... } } in launch order. Plans of one request whose `numeric` is equal give equal bits; shared_per_block is the
--- architecture's. pass=check arch=... is checked mode's kernel.
+-- { name, family, tile_m, tile_n, numeric, shared_per_block, kernels = { { name, spec, entry, threads, shared_bytes, blocks_per_sm,
+-- registers, budget }, ... } } in launch order. Plans of one request whose `numeric` is equal give equal bits; shared_per_block is
+-- the architecture's. pass=check arch=... is checked mode's kernel.
 function gen.plan(spec)
   local texts, fault = split(spec)
   if not texts then return nil, fault end
@@ -100,8 +100,8 @@ function gen.plan(spec)
   if not request then return nil, fault end
 
   local plan = {
-    family = family, tile_m = request.tile_m, tile_n = request.tile_n, kernels = {}, numeric = knobs.numeric(pass, request),
-    shared_per_block = request.target.shared_per_block,
+    name = kernels.variant_name(names, request), family = family, tile_m = request.tile_m, tile_n = request.tile_n, kernels = {},
+    numeric = knobs.numeric(pass, request), shared_per_block = request.target.shared_per_block,
   }
   for i, name in ipairs(names) do
     local kernel = kernels.by_name[name]

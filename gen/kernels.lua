@@ -78,11 +78,11 @@ function kernels.variant_name(names, request)
   for _, name in ipairs(names) do
     if #kernels.by_name[name].uses > #main.uses then main = kernels.by_name[name] end
   end
-  local letters = {}
+  local name, letters = kernels.entry(main, request):sub(#"vf_" + 1) .. "-" .. request.arch, ""
   for _, row in ipairs(main.uses) do
-    if row.letter then letters[#letters + 1] = row.letter .. knobs.write(request[row.name]) end
+    if row.letter then letters = letters .. row.letter .. knobs.write(request[row.name]) end
   end
-  return ("%s-%s-%s"):format(kernels.entry(main, request):sub(4), request.arch, table.concat(letters))
+  return letters == "" and name or name .. "-" .. letters
 end
 
 return kernels

@@ -86,30 +86,28 @@ function knobs.constant(row, value)
   return c_type and ("constexpr %s %s = %s;  // %s"):format(c_type, row.name:upper(), tostring(value), row.meaning) or nil
 end
 
+local function fnv1a(text)
+  local hash = 0xcbf29ce484222325
+  for _, byte in ipairs { text:byte(1, -1) } do hash = (hash ~ byte) * 0x100000001b3 end
+  return hash
+end
+
 -- A number over the values that change the bits of a result in `pass`: equal for equal values.
 function knobs.numeric(pass, request)
-  local hash = 0xcbf29ce484222325 -- FNV-1a
+  local values = {}
   for _, row in ipairs(knobs.knobs) do
     for _, name in ipairs(row.numeric) do
-      if name == pass then
-        for _, byte in ipairs { (row.name .. "=" .. knobs.write(request[row.name]) .. "\n"):byte(1, -1) } do
-          hash = (hash ~ byte) * 0x100000001b3
-        end
-      end
+      if name == pass then values[#values + 1] = row.name .. "=" .. knobs.write(request[row.name]) end
     end
   end
-  return hash
+  return fnv1a(table.concat(values, " "))
 end
 
 -- Short and stable: changes when a knob's name or its values do, so that a config written for others is refused.
 function knobs.signature()
-  local hash = 0xcbf29ce484222325 -- FNV-1a
-  for _, row in ipairs(knobs.knobs) do
-    for _, byte in ipairs { (row.name .. "=" .. knobs.allowed_text(row) .. "\n"):byte(1, -1) } do
-      hash = (hash ~ byte) * 0x100000001b3
-    end
-  end
-  return ("%016x"):format(hash)
+  local rows = {}
+  for i, row in ipairs(knobs.knobs) do rows[i] = row.name .. "=" .. knobs.allowed_text(row) end
+  return ("%016x"):format(fnv1a(table.concat(rows, "\n")))
 end
 
 return knobs

@@ -9,8 +9,8 @@
 --   //% include "tile/pipe.cuh"    another template, in place, once
 --
 -- How a line is translated (the two that are not Lua already):
---   float acc[$(n)];    ->   _emit(12, "float acc[", (n), "];")
---   (a blank line)      ->   _emit(13, "")
+--   float acc[$(n)];    ->   _emit(12, [[float acc[]], (n), [[];]])   (with quotes where the text holds a bracket)
+--   (a blank line)      ->   _emit(13, [[]])
 -- The environment is read-only and holds what the caller gives plus SAFE below: no os, io, pairs or random, so that the same
 -- request always gives the same bytes. An unknown name is an error, not nil.
 
@@ -40,8 +40,14 @@ local function read_only(values, what)
   return setmetatable({}, { __index = index, __newindex = refuse, __len = function() return #values end, __metatable = false })
 end
 
+-- Text as a Lua string; long brackets, where they can hold it, are read and written faster.
+local function quote(text)
+  return text:find("]", 1, true) and ("%q"):format(text) or "[[" .. text .. "]]"
+end
+
 -- One line of text as the arguments of _emit, or nil and what is wrong.
 local function translate_text(line)
+  if not line:find("$(", 1, true) then return quote(line) end
   local pieces, position = {}, 1
   while true do
     local from = line:find("$(", position, true)
@@ -51,11 +57,11 @@ local function translate_text(line)
     if expression:find("^%(%s*%)$") then return nil, "'$()' is empty" end
     local to = from + #expression
     if line:find("^[%w_]", to + 1) then return nil, ("'$%s' has text glued behind it"):format(expression) end
-    if from > position then pieces[#pieces + 1] = ("%q"):format(line:sub(position, from - 1)) end
+    if from > position then pieces[#pieces + 1] = quote(line:sub(position, from - 1)) end
     pieces[#pieces + 1] = expression
     position = to + 1
   end
-  if position <= #line or #pieces == 0 then pieces[#pieces + 1] = ("%q"):format(line:sub(position)) end
+  if position <= #line then pieces[#pieces + 1] = quote(line:sub(position)) end
   return table.concat(pieces, ", ")
 end
 
@@ -63,9 +69,11 @@ end
 -- branch also tells _branch that it was taken.
 function template.translate(path, text, count)
   local out, branches = {}, {}
-  for line in (text:gsub("\n$", "") .. "\n"):gmatch("(.-)\n") do
+  if text:find("\r", 1, true) then error(path .. ": has carriage returns", 0) end
+  if text:sub(-1) ~= "\n" then text = text .. "\n" end
+  for line in text:gmatch("([^\n]*)\n") do
     local number = #out + 1
-    local lua = line:match("^%s*//%%(.*)$")
+    local lua = line:find("//%", 1, true) and line:match("^%s*//%%(.*)$")
     if lua then
       local code = lua:gsub("%s*%-%-.*$", "")
       local opener = code:match("%f[%w_](%l+)%s*$")
@@ -77,7 +85,7 @@ function template.translate(path, text, count)
     else
       local arguments, fault = translate_text(line)
       if not arguments then error(("%s:%d: %s"):format(path, number, fault), 0) end
-      out[number] = ("_emit(%d, %s)"):format(number, arguments)
+      out[number] = "_emit(" .. number .. ", " .. arguments .. ")"
     end
   end
   return table.concat(out, "\n") .. "\n", branches
