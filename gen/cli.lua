@@ -93,4 +93,4 @@ if not verb then
   io.stderr:write("usage: lua5.4 gen/cli.lua source|plan|candidates|lua|knobs|args|signature ... (see the head of gen/cli.lua)\n")
   os.exit(2)
 end
-verb(table.unpack(arg, 2))
+need(pcall(verb, table.unpack(arg, 2)))

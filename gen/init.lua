@@ -1,5 +1,5 @@
 -- The generator's face to the runtime: spec strings in, launch facts and source text out. Pure: the same spec and the same files give
--- the same bytes. Errors are one sentence, returned after nil.
+-- the same bytes. A spec that cannot be served is answered with nil and one sentence; a fault in a template is a Lua error.
 --
 -- A request's spec:  pass=fwd arch=sm_90a dtype=bf16 ... family=sm80 tile_m=128 ...      (what is asked for, then the config row's knobs)
 -- A kernel's spec:   kernel=fwd_sm80 arch=sm_90a dtype=bf16 ... tile_m=128 ...          (only what its text depends on)
@@ -179,10 +179,9 @@ function gen.source(spec, options)
   local kernel, request, facts = open(spec)
   if not kernel then return nil, request end
   options = options or {}
-  local text, fault = template.expand(kernel.template, environment(kernel, request, facts),
+  local names = environment(kernel, request, facts)
+  return header(kernel, facts) .. template.expand(kernel.template, names,
     { read = read_template, lines = options.lines, taken = options.taken })
-  if not text then return nil, fault end
-  return header(kernel, facts) .. text
 end
 
 return gen

@@ -106,7 +106,7 @@ end
 
 -- Expands templates/<name> with `values` as the template's names. options: read = function(path) -> text or nil; lines = true
 -- writes #line where output and template drift apart; taken = a table in which [path][line] counts the branches entered.
--- Returns the text, or nil and a sentence that begins with path:line where a line is to blame.
+-- Returns the text. A fault is an error whose message begins with path:line where a line is to blame.
 function template.expand(name, values, options)
   local out, included = {}, {}
   local taken, lines = options.taken, options.lines
@@ -152,8 +152,7 @@ function template.expand(name, values, options)
     if not included[file] then run(file, 3) end
   end
 
-  local ok, fault = pcall(run, name, 0)
-  if not ok then return nil, tostring(fault) end
+  run(name, 0)
   return table.concat(out)
 end
 
