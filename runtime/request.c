@@ -164,26 +164,25 @@ void request_write(const struct request *request, const char *arch, char text[RE
              request->deterministic);
 }
 
-// Copies the value of `key` out of "key=value key=value".
-static vf_status read_word(const char *text, const char *key, char *value, size_t size) {
+vf_status request_word(const char *spec, const char *key, char *value, size_t size) {
     const size_t key_length = strlen(key);
-    for (const char *word = text; *word; word += strspn(word, " ")) {
+    for (const char *word = spec; *word; word += strspn(word, " ")) {
         const size_t length = strcspn(word, " ");
         if (length > key_length && !strncmp(word, key, key_length) && word[key_length] == '=') {
-            VF_REQUIRE(length - key_length - 1 < size, VF_ERROR_INVALID_ARGUMENT, "request '%s': %s is too long", text,
+            VF_REQUIRE(length - key_length - 1 < size, VF_ERROR_INVALID_ARGUMENT, "spec '%s': %s is too long", spec,
                        key);
             snprintf(value, size, "%.*s", (int)(length - key_length - 1), word + key_length + 1);
             return VF_OK;
         }
         word += length;
     }
-    VF_FAIL(VF_ERROR_INVALID_ARGUMENT, "request '%s': %s is missing", text, key);
+    VF_FAIL(VF_ERROR_INVALID_ARGUMENT, "spec '%s': %s is missing", spec, key);
 }
 
 // A word out of `names`, as its index.
 static vf_status read_choice(const char *text, const char *key, const char *const *names, int count, int *index) {
     char value[16];
-    VF_TRY(read_word(text, key, value, sizeof value));
+    VF_TRY(request_word(text, key, value, sizeof value));
     for (int i = 0; i < count; i++) {
         if (!strcmp(value, names[i])) {
             *index = i;
@@ -196,7 +195,7 @@ static vf_status read_choice(const char *text, const char *key, const char *cons
 
 static vf_status read_dim(const char *text, const char *key, int *dim) {
     char value[16];
-    VF_TRY(read_word(text, key, value, sizeof value));
+    VF_TRY(request_word(text, key, value, sizeof value));
     char *end;
     const long number = strtol(value, &end, 10);
     VF_REQUIRE(!*end && number >= 8 && number <= 256 && number % 8 == 0, VF_ERROR_INVALID_ARGUMENT,
@@ -209,7 +208,7 @@ vf_status request_parse(const char *text, struct request *request, char arch[ARC
     static const char *const passes[] = {"fwd", "bwd"}, *const types[] = {"fp16", "bf16", "fp32"},
                              *const flags[] = {"0", "1"};
     int pass, dtype, mask, softcap, aligned, deterministic;
-    VF_TRY(read_word(text, "arch", arch, ARCH_TEXT));
+    VF_TRY(request_word(text, "arch", arch, ARCH_TEXT));
     VF_TRY(read_choice(text, "pass", passes, 2, &pass));
     VF_TRY(read_choice(text, "dtype", types, 3, &dtype));
     VF_TRY(read_choice(text, "mask", mask_names, 3, &mask));

@@ -60,7 +60,7 @@ struct call {
 };
 
 // A sequence has at most this many rows; an edge further out than that sees as much as one just there.
-#define CALL_LENGTH_LIMIT ((int64_t)1 << 30)
+#define CALL_LENGTH_LIMIT (((int64_t)1 << 30) - 1)
 #define CALL_EDGE_LIMIT ((int32_t)1 << 30)
 
 // Point into args; nothing is judged or derived.
@@ -81,6 +81,9 @@ void request_write(const struct request *request, const char *arch, char text[RE
 // The reverse; every field must be there, each once, and no other.
 #define ARCH_TEXT 16
 vf_status request_parse(const char *text, struct request *request, char arch[ARCH_TEXT]);
+
+// Copies the value of `key` out of a spec, "key=value key=value ...".
+vf_status request_word(const char *spec, const char *key, char *value, size_t size);
 
 // Different for any two pairs that differ.
 uint64_t request_key(const struct request *request, const struct sizes *sizes);

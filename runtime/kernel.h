@@ -1,0 +1,54 @@
+// kernel.h - from a kernel's spec to a kernel in the driver: memory, disk cache, compiler, whichever has it first.
+//
+// A kernel is found, compiled and loaded once in a context, whatever number of threads ask at the same time. Knows
+// nothing of variants, calls or streams.
+#ifndef VF_KERNEL_H
+#define VF_KERNEL_H
+
+#include <stdatomic.h>
+
+#include "base.h"
+#include "cache.h"
+#include "compile.h"
+#include "cuda_api.h"
+#include "module.h"
+#include "source.h"
+
+struct kernels;
+
+// What a table of kernels works with. Everything pointed to must outlive it.
+struct kernels_parts {
+    const struct cuda_api *cuda;    // null: no driver; images can be made, not loaded
+    const struct nvrtc_api *nvrtc;  // null: found when first needed
+    const struct environment *environment;
+    const struct logger *logger;
+    struct source *source;
+    struct cache *cache;
+};
+
+struct kernel {
+    struct source_kernel facts;
+    struct module module;
+    char image[HASH_TEXT_SIZE];  // name of its cache entry
+};
+
+vf_status kernels_open(const struct kernels_parts *parts, struct kernels **kernels);
+void kernels_close(struct kernels *kernels);  // unloads all; null is ignored
+
+// The loaded kernel, which lives as long as the table. VF_ERROR_NO_COMPILER also where VARFLASH_JIT=off and the cache
+// has none.
+vf_status kernels_get(struct kernels *kernels, const struct source_kernel *facts, const struct kernel **kernel);
+
+// Compiles without looking anything up, but leaves a cubin in the disk cache for others. The caller ends *compiled with
+// compiled_free, whatever is returned.
+vf_status kernels_compile(struct kernels *kernels, const char *spec, bool ptx, struct compiled *compiled);
+
+// NVRTC, found now if it has not been. The pointer lives as long as the table.
+vf_status kernels_compiler(struct kernels *kernels, const struct compiler **compiler);
+
+struct kernels_counters {
+    uint64_t compiled, from_cache;
+};
+struct kernels_counters kernels_count(const struct kernels *kernels);
+
+#endif
