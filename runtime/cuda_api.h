@@ -120,6 +120,7 @@ struct cuda_tensor_map {
     NEEDED(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext context))                                               \
     NEEDED(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext * context))                                               \
     NEEDED(cuCtxGetDevice, "cuCtxGetDevice", (CUdevice * device))                                                      \
+    OPTIONAL(cuCtxGetId, "cuCtxGetId", (CUcontext context, unsigned long long *id))                                    \
     NEEDED(cuCtxSynchronize, "cuCtxSynchronize", (void))                                                               \
     NEEDED(cuLibraryLoadData, "cuLibraryLoadData",                                                                     \
            (CUlibrary * library, const void *image, int *jit_options, void **jit_values, unsigned int jit_count,       \

@@ -20,6 +20,7 @@
     VARIABLE(log, "VARFLASH_LOG", "log level: 1 error, 2 warning, 3 info, 4 debug, or the word")                \
     VARIABLE(nvrtc, "VARFLASH_NVRTC", "path of the NVRTC library to use")                                       \
     VARIABLE(source, "VARFLASH_SOURCE", "checkout whose gen/ and templates/ replace the built-in ones")         \
+    VARIABLE(trace, "VARFLASH_TRACE", "file that receives each call as a problem, one JSON a line")             \
     VARIABLE(xdg_cache_home, "XDG_CACHE_HOME", "parent of the cache folder without VARFLASH_CACHE_DIR")         \
     VARIABLE(xdg_config_home, "XDG_CONFIG_HOME", "parent of the configuration folder varflash/")                \
     VARIABLE(home, "HOME", "stands in for both: $HOME/.cache, $HOME/.config")                                   \
