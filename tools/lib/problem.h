@@ -41,6 +41,9 @@ struct problem_strides {
 enum problem_poison { POISON_NAN, POISON_INF, POISON_NEGATIVE_INF, POISON_ZERO };
 
 #define PROBLEM_NAME_SIZE 64
+#define PROBLEM_BATCH_LIMIT ((int64_t)1 << 20)
+#define PROBLEM_LENGTH_LIMIT ((int64_t)1 << 40)  // of lengths and rows; heads and dims are below 2^20
+#define PROBLEM_COUNT_LIMIT ((int64_t)1 << 22)   // lengths of all problems of one JSON text
 
 struct problem {
     char name[PROBLEM_NAME_SIZE];    // a label: letters, digits and -_.:/+=  ("" for none)
@@ -69,7 +72,7 @@ struct problem {
     enum problem_poison poison;
     vf_status expect;  // VF_OK, or how the library must refuse the problem
 
-    bool rows_given_q, rows_given_k;  // how a list was given: kept so that printing is exact and defaults stay defaults
+    uint64_t given;  // bit i: problem_options[i] was set. Not part of what problems are compared by
 };
 
 struct problem_list {
@@ -134,11 +137,8 @@ struct problem_span {
     int64_t batch, row;  // of the first token: batch index (0 in packed tensors) and row
     int64_t slot, used;  // rows of the slot, tokens in use
 };
-struct problem_span problem_span_q(const struct problem *problem, int64_t b);
-struct problem_span problem_span_k(const struct problem *problem, int64_t b);
-
-// All spans of a side at once, [batch]: problem_span_* walk the list.
-vf_status problem_spans(const struct problem *problem, bool q_side, struct problem_span **spans);
+// All spans of both sides, [batch] each; used lengths are clamped to their slots. The caller frees both.
+vf_status problem_spans(const struct problem *problem, struct problem_span **spans_q, struct problem_span **spans_k);
 
 // Slots of a side: 1 if packed, else batch; rows of each stand in rows_q, rows_k.
 int64_t problem_slots_q(const struct problem *problem);
