@@ -21,7 +21,8 @@ vf_status cache_open(const char *folder, const struct environment *environment, 
                      struct cache **cache);
 void cache_close(struct cache *cache);  // null is ignored
 
-// The folder in use, or null; then *reason (if given) is one sentence why.
+// The folder in use, or null; then *reason (if `reason` is given) is one sentence why, else "". Both live as long as
+// the cache.
 const char *cache_folder(const struct cache *cache, const char **reason);
 
 // What names an entry. `echo` is everything that decides its payload as text; the name is its digest. No path, user or

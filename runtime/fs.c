@@ -60,70 +60,53 @@ void environment_free(struct environment *environment) {
 // ---- files
 // -----------------------------------------------------------------------------------------------------------
 
-// Fails with errno's reason and leaves errno as it was.
-static vf_status fail_io(const char *action, const char *path) {
-    int reason = errno;
-    vf_status status = status_fail(VF_ERROR_IO, "%s: cannot %s: %s", path, action, strerror(reason));
-    errno = reason;
-    return status;
-}
-
-vf_status fs_read_open(int file, const char *path, struct buf *out) {
+int fs_read_open(int file, struct buf *out) {
     struct stat facts;
-    if (fstat(file, &facts)) return fail_io("read", path);
+    if (fstat(file, &facts)) return errno;
     // The size is a hint only: files grow, and some (/proc) say 0.
     size_t expected = facts.st_size > 0 ? (size_t)facts.st_size + 1 : 4096;
     for (;;) {
         size_t before = out->size;
         char *target = buf_extend(out, expected);
-        if (!target) return buf_check(out);
+        if (!target) return ENOMEM;
         ssize_t got = read(file, target, expected);
+        int reason = errno;
         out->size = before + (got > 0 ? (size_t)got : 0);
         out->data[out->size] = 0;
-        if (got < 0 && errno != EINTR) return fail_io("read", path);
-        if (!got) return VF_OK;
+        if (got < 0 && reason != EINTR) return reason;
+        if (!got) return 0;
         expected = 4096;
     }
 }
 
 vf_status fs_read(const char *path, struct buf *out) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return fail_io("open", path);
-    vf_status status = fs_read_open(file, path, out);
-    int reason = errno;
-    close(file);
-    errno = reason;
-    return status;
+    int reason = file < 0 ? errno : fs_read_open(file, out);
+    if (file >= 0) close(file);
+    VF_REQUIRE(reason != ENOMEM, VF_ERROR_OUT_OF_MEMORY, "%s: out of memory while reading it", path);
+    VF_REQUIRE(!reason, VF_ERROR_IO, "%s: cannot be read: %s", path, strerror(reason));
+    return VF_OK;
 }
 
-vf_status fs_make_folder(const char *path) {
+static bool is_folder(const char *path) {
+    struct stat facts;
+    return !stat(path, &facts) && S_ISDIR(facts.st_mode);
+}
+
+int fs_make_folder(const char *path) {
     char partial[4096];
     size_t length = strlen(path);
-    if (length >= sizeof partial) {
-        errno = ENAMETOOLONG;
-        return fail_io("create", path);
-    }
+    if (length >= sizeof partial) return ENAMETOOLONG;
     for (size_t i = 1; i <= length; i++) {
         if (path[i] && path[i] != '/') continue;
         memcpy(partial, path, i);
         partial[i] = 0;
-        if (mkdir(partial, 0700) && errno != EEXIST) {
-            // A parent on a read-only disk may be there all the same.
-            struct stat facts;
-            int reason = errno;
-            if (stat(partial, &facts) || !S_ISDIR(facts.st_mode)) {
-                errno = reason;
-                return fail_io("create", partial);
-            }
-        }
+        if (!mkdir(partial, 0700)) continue;
+        // A parent on a read-only disk may be there all the same.
+        int reason = errno;
+        if (!is_folder(partial)) return reason == EEXIST ? ENOTDIR : reason;
     }
-    struct stat facts;
-    if (stat(path, &facts)) return fail_io("create", path);
-    if (!S_ISDIR(facts.st_mode)) {
-        errno = ENOTDIR;
-        return fail_io("create", path);
-    }
-    return VF_OK;
+    return 0;
 }
 
 static bool write_all(int file, const char *data, size_t size) {
@@ -137,42 +120,34 @@ static bool write_all(int file, const char *data, size_t size) {
     return true;
 }
 
-vf_status fs_publish(const char *folder, const char *name, const void *data, size_t size) {
+// Creates a new file beside folder/name and writes its path to `temporary`. The descriptor, or -1 with errno.
+static int create_temporary(const char *folder, const char *name, char temporary[4096]) {
     // Unique among the threads of this process by the counter, among processes by O_EXCL and a new name after each
-    // collision (a process of another host or container may have the same id).
+    // collision: a process of another host or container may have the same id.
     static atomic_uint counter;
-    char path[4096], temporary[4096];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) {
-        errno = ENAMETOOLONG;
-        return fail_io("write", folder);
-    }
-    int file = -1;
-    for (int attempt = 0; file < 0 && attempt < 16; attempt++) {
+    for (int attempt = 0; attempt < 16; attempt++) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        int length = snprintf(temporary, sizeof temporary, "%s/.%s.%ld-%u-%lx.tmp", folder, name, (long)getpid(),
+        int length = snprintf(temporary, 4096, "%s/.%s.%ld-%u-%lx.tmp", folder, name, (long)getpid(),
                               atomic_fetch_add(&counter, 1), (unsigned long)now.tv_nsec);
-        if (length >= (int)sizeof temporary) {
+        if (length >= 4096) {
             errno = ENAMETOOLONG;
-            return fail_io("write", path);
+            return -1;
         }
-        file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (file < 0 && errno != EEXIST) return fail_io("create a file beside", path);
+        int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (file >= 0 || errno != EEXIST) return file;
     }
-    if (file < 0) return fail_io("create a file beside", path);
+    return -1;
+}
 
-    bool written = write_all(file, data, size) && !fsync(file);
-    int reason = errno;
-    if (close(file) && written) {  // NFS reports a full disk here
-        written = false;
-        reason = errno;
-    }
-    if (written && rename(temporary, path)) {
-        written = false;
-        reason = errno;
-    }
-    if (written) return VF_OK;
-    unlink(temporary);
-    errno = reason;
-    return fail_io("write", path);
+int fs_publish(const char *folder, const char *name, const void *data, size_t size) {
+    char path[4096], temporary[4096];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return ENAMETOOLONG;
+    int file = create_temporary(folder, name, temporary);
+    if (file < 0) return errno;
+    int reason = write_all(file, data, size) && !fsync(file) ? 0 : errno;
+    if (close(file) && !reason) reason = errno;  // where NFS reports a full disk
+    if (!reason && rename(temporary, path)) reason = errno;
+    if (reason) unlink(temporary);
+    return reason;
 }

@@ -1,7 +1,4 @@
 // fs.h - files, folders and the environment: everything the runtime asks the operating system by name.
-//
-// Failures are VF_ERROR_IO with path and reason. Where the kind of failure matters to the caller, errno is still set on
-// return.
 #ifndef VF_FS_H
 #define VF_FS_H
 
@@ -50,15 +47,20 @@ void environment_free(struct environment *environment);
 
 // ---- files ---------------------------------------------------------------------------------------------------------
 
-// Appends a whole file, or what is left of an open one, to `out`. `path` names it in the sentence.
+// Appends a whole file to `out`. VF_ERROR_IO with path and reason.
 vf_status fs_read(const char *path, struct buf *out);
-vf_status fs_read_open(int file, const char *path, struct buf *out);
+
+// The rest serves caches and the like, whose failure fails nobody's call: they return 0 or an errno and leave the
+// thread's sentence alone.
+
+// Appends what is left of an open file.
+int fs_read_open(int file, struct buf *out);
 
 // Creates a folder and its missing parents, mode 0700 before the umask.
-vf_status fs_make_folder(const char *path);
+int fs_make_folder(const char *path);
 
 // Writes folder/name so that a reader finds the old file, the new file or none, never a part: unique temporary in the
 // same folder (O_EXCL, 0600), fsync, rename. On failure nothing is left behind.
-vf_status fs_publish(const char *folder, const char *name, const void *data, size_t size);
+int fs_publish(const char *folder, const char *name, const void *data, size_t size);
 
 #endif
