@@ -10,17 +10,19 @@
 
 #include "problem.h"
 
-// What outputs, and the guards of all images, are filled with before a run: a NaN in fp16, bf16 and float32.
-#define TENSOR_CANARY 0xffa5u
+// The byte that outputs and their guards consist of before a run. Two or four of them are a NaN of every type.
+#define TENSOR_CANARY 0xff
 #define TENSOR_GUARD ((size_t)4096)  // bytes before and after the storage
 
 struct tensor_image {
-    vf_tensor view;  // data: the first element in the image; null if the tensor is absent
-    unsigned char *bytes;
-    size_t size;     // of the image; a multiple of 256
-    size_t offset;   // of view.data from bytes
-    size_t element;  // bytes of an element
+    vf_tensor view;        // data: the first element in the image; ndim 0 if the tensor is absent
+    unsigned char *bytes;  // null if absent
+    size_t size;           // of the image; a multiple of 256
+    size_t offset;         // of view.data from bytes; a multiple of 256 plus the problem's storage offset
+    size_t element;        // bytes of an element
     bool output;
+    int64_t slots, rows, heads, dim;               // of lse and dlse dim is 1
+    int64_t slot_stride, row_stride, head_stride;  // elements
 };
 
 // ORDER operands, then the lengths.
@@ -37,9 +39,7 @@ struct tensors {
 vf_status tensors_create(const struct problem *problem, int threads, struct tensors *tensors);
 void tensors_free(struct tensors *tensors);
 
-// The whole image becomes canaries again.
-void tensor_reset(struct tensor_image *image);
-// An image of the same layout, outputs with canaries, inputs with zeros.
+// An image of the same layout whose bytes are zero.
 vf_status tensor_clone(const struct tensor_image *image, struct tensor_image *clone);
 void tensor_free(struct tensor_image *image);
 
@@ -62,8 +62,8 @@ void tensors_forward_args(const struct problem *problem, const struct tensors *t
 void tensors_backward_args(const struct problem *problem, const struct tensors *tensors,
                            void *const bases[TENSOR_COUNT], vf_backward_args *args);
 
-// The same without any memory: shapes, strides and lengths' shapes with null data, for explain and workspace sizes.
-// Alignment is that of data at address 0 plus the storage offset.
+// The same without any memory, for explain and workspace sizes: every data pointer is aligned as the real one would be
+// and leads nowhere.
 vf_status tensors_describe_forward(const struct problem *problem, vf_forward_args *args);
 vf_status tensors_describe_backward(const struct problem *problem, vf_backward_args *args);
 
