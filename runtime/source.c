@@ -163,6 +163,8 @@ static int run_plan(lua_State *lua) {
     read_text(lua, "family", false, plan->family, sizeof plan->family);
     plan->tile_m = read_integer(lua, "tile_m", false);
     plan->tile_n = read_integer(lua, "tile_n", false);
+    plan->numeric = read_integer(lua, "numeric", false);
+    plan->shared_per_block = read_integer(lua, "shared_per_block", false);
     if (lua_getfield(lua, -1, "kernels") != LUA_TTABLE) return luaL_error(lua, "plan: kernels is not a table");
     lua_Integer count = luaL_len(lua, -1);
     if (count < 1 || count > SOURCE_KERNELS_MAX) return luaL_error(lua, "plan: %d kernels", (int)count);
