@@ -207,7 +207,7 @@ static vf_status read_dim(const char *text, const char *key, int *dim) {
 vf_status request_parse(const char *text, struct request *request, char arch[ARCH_TEXT]) {
     static const char *const passes[] = {"fwd", "bwd"}, *const types[] = {"fp16", "bf16", "fp32"},
                              *const flags[] = {"0", "1"};
-    int pass, dtype, mask, softcap, aligned, deterministic;
+    int pass = 0, dtype = 0, mask = 0, softcap = 0, aligned = 0, deterministic = 0;
     VF_TRY(request_word(text, "arch", arch, ARCH_TEXT));
     VF_TRY(read_choice(text, "pass", passes, 2, &pass));
     VF_TRY(read_choice(text, "dtype", types, 3, &dtype));

@@ -1,0 +1,85 @@
+// variant.h - from a request to the kernels that serve it in one context, ready to launch.
+//
+// A variant is chosen by a configuration row, planned by the generator, and made of kernels. The hot path,
+// variants_find, is one lookup of a number: no text, no allocation, no Lua. Invariant: a variant never changes and
+// lives as long as its table.
+#ifndef VF_VARIANT_H
+#define VF_VARIANT_H
+
+#include "config.h"
+#include "device.h"
+#include "kernel.h"
+#include "request.h"
+
+// What a kernel does in a call, and so which arguments and grid it gets.
+enum role { ROLE_SCHEDULE, ROLE_FORWARD, ROLE_BACKWARD_PRE, ROLE_BACKWARD, ROLE_BACKWARD_POST, ROLE_CHECK };
+
+// What is chosen for a request, device or not.
+struct choice {
+    char origin[CONFIG_ORIGIN];
+    char request[REQUEST_TEXT];
+    char knobs[CONFIG_KNOBS];
+    struct source_plan plan;
+};
+
+struct variant {
+    struct choice choice;
+    uint64_t context;  // of struct scope
+    int threads[SOURCE_KERNELS_MAX], shared_bytes[SOURCE_KERNELS_MAX];
+    int grid[SOURCE_KERNELS_MAX];  // blocks that the device holds at once
+    enum role roles[SOURCE_KERNELS_MAX];
+    CUfunction functions[SOURCE_KERNELS_MAX];
+    const struct kernel *kernels[SOURCE_KERNELS_MAX];
+    struct variant *next;
+};
+
+struct variants;
+
+vf_status variants_open(const struct config *config, struct source *source, struct kernels *kernels,
+                        struct variants **variants);
+void variants_close(struct variants *variants);  // null is ignored
+
+// ---- choosing, without a device ------------------------------------------------------------------------------------
+
+// One set of knobs for the request, whatever a row says. VF_ERROR_UNSUPPORTED with the generator's reason.
+vf_status variants_choose_knobs(struct variants *variants, const struct request *request, const char *arch,
+                                const char *origin, const char *knobs, struct choice *choice);
+
+// The choice for a call of these sizes. `device` is a name or null.
+vf_status variants_choose(struct variants *variants, const struct request *request, const struct sizes *sizes,
+                          const char *arch, const char *device, struct choice *choice);
+
+// The rows behind the choices: `all` of them, or those that calls of some size get. Sets *count, at most
+// CONFIG_ROWS_MAX.
+vf_status variants_rows(struct variants *variants, const struct request *request, const char *arch, const char *device,
+                        bool all, const struct config_row **rows, size_t *count);
+
+// ---- variants in a context: inside its scope -----------------------------------------------------------------------
+
+// Null if it has not been asked for before.
+const struct variant *variants_find(struct variants *variants, uint64_t key, uint64_t context);
+uint64_t variants_key(const struct variants *variants, const struct request *request, const struct sizes *sizes);
+
+// Finds, or chooses, makes and remembers. VF_ERROR_CAPTURE if kernels would have to be loaded while `stream` is
+// captured.
+vf_status variants_get(struct variants *variants, const struct request *request, const struct sizes *sizes,
+                       const struct scope *scope, CUstream stream, const struct variant **variant);
+
+// Checked mode's kernel.
+vf_status variants_get_check(struct variants *variants, const struct scope *scope, CUstream stream,
+                             const struct variant **variant);
+
+// A variant for every row that calls of some size get, in the order of the rows.
+struct prepared {
+    size_t count;
+    const struct config_row *rows[CONFIG_ROWS_MAX];  // null: knobs are forced
+    const struct variant *variants[CONFIG_ROWS_MAX];
+};
+vf_status variants_prepare(struct variants *variants, const struct request *request, const struct scope *scope,
+                           CUstream stream, struct prepared *prepared);
+
+// Knobs that replace all rows from now on; null: none. Not while calls run.
+vf_status variants_force(struct variants *variants, const char *knobs);
+const char *variants_forced(const struct variants *variants);  // null: none
+
+#endif
