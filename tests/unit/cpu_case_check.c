@@ -1,0 +1,255 @@
+// cpu_case_check.c - see cpu_case.h: the formulas in float64, and the comparison.
+//
+// A float32 computation may be off by a few roundings of the terms it adds up, so with every sum the oracle also adds up the sizes
+// of its terms. Weights additionally carry the error of their logits. The result is then rounded to its type.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "cpu_case.h"
+
+struct answer {
+    double value, size;  // size of the terms, times 1 + size of the logits
+};
+
+struct check {
+    const struct case_problem *problem;
+    struct case_tensors *tensors;
+    int64_t b, head;            // of the query
+    int64_t sq, sk;
+    struct answer *dq, *dk, *dv;  // of the sequence and key head
+    bool wrong;
+};
+
+// The index of a token's element in a tensor.
+static void index_of(const struct check *check, bool k, bool statistic, int64_t token, int64_t head, int64_t column,
+                     int64_t index[4]) {
+    const struct case_side *side = k ? &check->problem->k : &check->problem->q;
+    int64_t slot, row, at = 0;
+    case_place(side, check->b, token, &slot, &row);
+    if (side->batched) index[at++] = slot;
+    index[at++] = statistic ? head : row;
+    index[at++] = statistic ? row : head;
+    index[at] = column;
+}
+
+static double get(const struct check *check, enum case_tensor_name name, int64_t token, int64_t head, int64_t column) {
+    int64_t index[4] = {0};
+    const bool k = name == CASE_K || name == CASE_V;
+    index_of(check, k, name == CASE_LSE || name == CASE_DLSE, token, head, column, index);
+    return case_get(&check->tensors->view[name], index);
+}
+
+// Compares an element and marks its bytes as expected.
+static void expect(struct check *check, enum case_tensor_name name, const int64_t index[4], struct answer want) {
+    const vf_tensor *tensor = &check->tensors->view[name];
+    void *at = case_at(tensor, index);
+    const double got = case_get(tensor, index);
+    const double unit = tensor->dtype == VF_FLOAT16 ? 0x1p-11 : tensor->dtype == VF_BFLOAT16 ? 0x1p-8 : 0x1p-24;
+    const double smallest = tensor->dtype == VF_FLOAT16 ? 0x1p-24 : 0x1p-126;
+    const double allowed = 1.01 * unit * fabs(want.value) + 1.5e-6 * want.size + smallest;
+    const bool good = isinf(want.value) ? got == want.value : fabs(got - want.value) <= allowed;
+    if (!good && !check->wrong) {
+        fprintf(stderr, "seed %llu: tensor %d [%lld, %lld, %lld, %lld]: %.9g instead of %.9g +- %.3g\n",
+                (unsigned long long)check->problem->seed, (int)name, (long long)index[0], (long long)index[1],
+                (long long)index[2], (long long)index[3], got, want.value, allowed);
+    }
+    check->wrong |= !good;
+    const size_t offset = (size_t)((unsigned char *)at - check->tensors->memory[name]);
+    memcpy(check->tensors->before[name] + offset, at, tensor->dtype == VF_FLOAT32 ? 4 : 2);
+}
+
+static void expect_token(struct check *check, enum case_tensor_name name, bool k, bool statistic, int64_t token, int64_t head,
+                         int64_t column, struct answer want) {
+    int64_t index[4] = {0};
+    index_of(check, k, statistic, token, head, column, index);
+    expect(check, name, index, want);
+}
+
+static bool visible(const struct check *check, int64_t i, int64_t j) {
+    const struct case_problem *problem = check->problem;
+    const int64_t diagonal = i + check->sk - check->sq;
+    if (problem->mask == VF_MASK_CAUSAL) return j <= diagonal;
+    if (problem->mask == VF_MASK_FULL) return true;
+    return (problem->left == VF_NO_EDGE || j >= diagonal - problem->left) &&
+           (problem->right == VF_NO_EDGE || j <= diagonal + problem->right);
+}
+
+struct score {
+    double x, size, slope;
+};
+
+static struct score score_of(const struct check *check, int64_t i, int64_t j) {
+    const struct case_problem *problem = check->problem;
+    const double scale = problem->scale != 0 ? problem->scale : 1 / sqrt(problem->head_dim);
+    struct score score = {0, 0, 1};
+    for (int c = 0; c < problem->head_dim; c++) {
+        const double term = scale * get(check, CASE_Q, i, check->head, c) * get(check, CASE_K, j, check->head / problem->group, c);
+        score.x += term;
+        score.size += fabs(term);
+    }
+    if (problem->softcap != 0) {
+        const double bent = tanh(score.x / problem->softcap);
+        score.x = problem->softcap * bent;
+        score.slope = 1 - bent * bent;
+    }
+    return score;
+}
+
+static void add(struct answer *answer, double term, double size) {
+    answer->value += term;
+    answer->size += size;
+}
+
+static void check_forward_row(struct check *check, int64_t i, const struct score *scores) {
+    const struct case_problem *problem = check->problem;
+    double top = -INFINITY, sum = 0, worst = 0;
+    for (int64_t j = 0; j < check->sk; j++) {
+        if (visible(check, i, j)) top = fmax(top, scores[j].x), worst = fmax(worst, scores[j].size);
+    }
+    for (int64_t j = 0; j < check->sk; j++) {
+        if (visible(check, i, j)) sum += exp(scores[j].x - top);
+    }
+    const struct answer lse = {top + log(sum), 1 + worst};
+    if (!problem->no_lse) {
+        expect_token(check, CASE_LSE, false, true, i, check->head, 0, sum > 0 ? lse : (struct answer){-INFINITY, 0});
+    }
+    for (int c = 0; c < problem->head_dim_v; c++) {
+        struct answer o = {0, 0};
+        for (int64_t j = 0; j < check->sk; j++) {
+            if (!visible(check, i, j)) continue;
+            const double term = exp(scores[j].x - lse.value) * get(check, CASE_V, j, check->head / problem->group, c);
+            add(&o, term, fabs(term) * (2 + worst));
+        }
+        expect_token(check, CASE_O, false, false, i, check->head, c, o);
+    }
+}
+
+// What a row adds to the gradients, from the o and lse that the backward was given.
+static void add_backward_row(struct check *check, int64_t i, const struct score *scores) {
+    const struct case_problem *problem = check->problem;
+    const int64_t head = check->head, head_k = head / problem->group;
+    const int dim = problem->head_dim, dim_v = problem->head_dim_v;
+    const double scale = problem->scale != 0 ? problem->scale : 1 / sqrt(dim), lse = get(check, CASE_LSE, i, head, 0);
+    struct answer delta = {0, 0};
+    for (int c = 0; c < dim_v; c++) {
+        const double term = get(check, CASE_DOUT, i, head, c) * get(check, CASE_O, i, head, c);
+        add(&delta, term, fabs(term));
+    }
+    if (problem->dlse) {
+        const double dlse = get(check, CASE_DLSE, i, head, 0);
+        add(&delta, -dlse, fabs(dlse));
+    }
+    for (int64_t j = 0; j < check->sk; j++) {
+        if (!visible(check, i, j)) continue;
+        const double p = exp(scores[j].x - lse), p_error = 2 + scores[j].size + fabs(lse);
+        struct answer dp = {0, 0};
+        for (int c = 0; c < dim_v; c++) {
+            const double dout = get(check, CASE_DOUT, i, head, c), term = dout * get(check, CASE_V, j, head_k, c);
+            add(&dp, term, fabs(term));
+            add(&check->dv[j * dim_v + c], p * dout, fabs(p * dout) * p_error);
+        }
+        // The slope 1 - tanh^2 is a difference of two numbers near 1.
+        const double ds = scale * p * scores[j].slope * (dp.value - delta.value);
+        const double ds_size = scale * p * (dp.size + delta.size) * (problem->softcap != 0 ? 1 : scores[j].slope) * p_error;
+        for (int c = 0; c < dim; c++) {
+            const double key = get(check, CASE_K, j, head_k, c), query = get(check, CASE_Q, i, head, c);
+            add(&check->dq[i * dim + c], ds * key, fabs(ds_size * key));
+            add(&check->dk[j * dim + c], ds * query, fabs(ds_size * query));
+        }
+    }
+}
+
+static void check_rows(struct check *check, enum case_tensor_name name, bool k, int64_t head, int64_t tokens, int dim,
+                       const struct answer *want) {
+    for (int64_t at = 0; at < tokens * dim; at++) expect_token(check, name, k, false, at / dim, head, at % dim, want[at]);
+}
+
+static void check_sequence(struct check *check, int64_t head_k) {
+    const struct case_problem *problem = check->problem;
+    const int dim = problem->head_dim, dim_v = problem->head_dim_v;
+    struct score *scores = malloc((size_t)(check->sk + 1) * sizeof *scores);
+    check->dk = calloc((size_t)(check->sk * dim + 1), sizeof *check->dk);
+    check->dv = calloc((size_t)(check->sk * dim_v + 1), sizeof *check->dv);
+    for (int64_t g = 0; g < problem->group; g++) {
+        check->head = head_k * problem->group + g;
+        check->dq = calloc((size_t)(check->sq * dim + 1), sizeof *check->dq);
+        for (int64_t i = 0; i < check->sq; i++) {
+            for (int64_t j = 0; j < check->sk; j++) {
+                if (visible(check, i, j)) scores[j] = score_of(check, i, j);
+            }
+            check_forward_row(check, i, scores);
+            if (problem->backward) add_backward_row(check, i, scores);
+        }
+        if (problem->backward) check_rows(check, CASE_DQ, false, check->head, check->sq, dim, check->dq);
+        free(check->dq);
+    }
+    if (problem->backward) {
+        check_rows(check, CASE_DK, true, head_k, check->sk, dim, check->dk);
+        check_rows(check, CASE_DV, true, head_k, check->sk, dim_v, check->dv);
+    }
+    free(check->dk);
+    free(check->dv);
+    free(scores);
+}
+
+// Rows of a side where no token lives: zeros, and -inf in lse.
+static void check_gaps(struct check *check, enum case_tensor_name name, bool k) {
+    const struct case_problem *problem = check->problem;
+    const struct case_side *side = k ? &problem->k : &problem->q;
+    const vf_tensor *tensor = &check->tensors->view[name];
+    const int first = side->batched ? 1 : 0;
+    const bool statistic = name == CASE_LSE;
+    const int row_at = statistic ? first + 1 : first;
+    const int64_t rows = tensor->shape[row_at], slots = side->batched ? problem->batch : 1;
+    bool *live = calloc((size_t)(slots * rows + 1), sizeof *live);
+    for (int64_t b = 0; b < problem->batch; b++) {
+        for (int64_t i = 0; i < case_length(side, b); i++) {
+            int64_t slot, row;
+            case_place(side, b, i, &slot, &row);
+            live[slot * rows + row] = true;
+        }
+    }
+    const struct answer want = {statistic ? -INFINITY : 0, 0};
+    int64_t index[4] = {0}, elements = 1;
+    for (int d = 0; d < tensor->ndim; d++) elements *= tensor->shape[d];
+    for (int64_t at = 0; at < elements; at++) {
+        int64_t rest = at;
+        for (int d = tensor->ndim - 1; d >= 0; d--) {
+            index[d] = rest % tensor->shape[d];
+            rest /= tensor->shape[d];
+        }
+        if (!live[(side->batched ? index[0] : 0) * rows + index[row_at]]) expect(check, name, index, want);
+    }
+    free(live);
+}
+
+bool case_check(const struct case_problem *problem, struct case_tensors *tensors) {
+    struct check check = {.problem = problem, .tensors = tensors};
+    for (check.b = 0; check.b < problem->batch; check.b++) {
+        check.sq = case_length(&problem->q, check.b);
+        check.sk = case_length(&problem->k, check.b);
+        for (int64_t head = 0; head < problem->heads_k; head++) check_sequence(&check, head);
+    }
+    for (enum case_tensor_name name = 0; name < CASE_TENSORS; name++) {
+        if (!tensors->before[name]) continue;
+        if (problem->fill == VF_FILL_ZERO) check_gaps(&check, name, name == CASE_DK || name == CASE_DV);
+        if (memcmp(tensors->before[name], tensors->memory[name], tensors->bytes[name]) != 0) {
+            fprintf(stderr, "seed %llu: tensor %d: written outside its rows\n", (unsigned long long)problem->seed, (int)name);
+            check.wrong = true;
+        }
+    }
+    return !check.wrong;
+}
+
+bool case_run(const struct case_problem *problem) {
+    struct case_tensors tensors;
+    case_make(problem, &tensors);
+    bool good = cpu_forward(&tensors.forward, problem->threads) == VF_OK;
+    if (problem->backward) good = good && cpu_backward(&tensors.backward, problem->threads) == VF_OK;
+    good = good && case_check(problem, &tensors);
+    case_free(&tensors);
+    return good;
+}
