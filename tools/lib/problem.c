@@ -33,8 +33,7 @@ void problem_free(struct problem *problem) {
     *problem = (struct problem){0};
 }
 
-// ---- the whole, judged
-// -----------------------------------------------------------------------------------------------
+// ---- the whole, judged ---------------------------------------------------------------------------------------------
 
 static vf_status copy_lengths(const int64_t *from, int64_t count, int64_t **to) {
     *to = NULL;
@@ -102,8 +101,7 @@ vf_status problem_finish(struct problem *problem) {
     return VF_OK;
 }
 
-// ---- comparing and copying
-// ---------------------------------------------------------------------------------------------
+// ---- comparing and copying -----------------------------------------------------------------------------------------
 
 static bool lengths_equal(const int64_t *a, const int64_t *b, int64_t count) {
     if (!a || !b) return a == b;
@@ -168,8 +166,7 @@ void problem_list_free(struct problem_list *list) {
     *list = (struct problem_list){0};
 }
 
-// ---- geometry
-// -------------------------------------------------------------------------------------------------------------
+// ---- geometry ------------------------------------------------------------------------------------------------------
 
 static bool broken(char *sentence, size_t size, const char *format, ...) PRINTF_LIKE(3, 4);
 

@@ -80,8 +80,8 @@ struct problem_list {
     size_t count, capacity;
 };
 
-// ---- options: THE table of flags and of JSON members
-// ----------------------------------------------------------------- A flag is --name; the JSON member has underscores
+// ---- options: THE table of flags and of JSON members ---------------------------------------------------------------
+// A flag is --name; the JSON member has underscores
 // for dashes. A repeatable option adds to what it said before.
 
 struct problem_option {
@@ -119,15 +119,14 @@ void problem_write_json(const struct problem *problem, struct buf *out);
 bool problem_equal(const struct problem *a, const struct problem *b);
 vf_status problem_copy(const struct problem *from, struct problem *to);
 
-// ---- lists
-// -------------------------------------------------------------------------------------------------------------
+// ---- lists ---------------------------------------------------------------------------------------------------------
 
 // Takes the problem over (the caller's becomes a zeroed one), also on failure.
 vf_status problem_list_add(struct problem_list *list, struct problem *problem);
 void problem_list_free(struct problem_list *list);
 
-// ---- geometry
-// ------------------------------------------------------------------------------------------------------------ Where
+// ---- geometry ------------------------------------------------------------------------------------------------------
+// Where
 // sequence b lies. Sound lengths only, but for the first.
 
 // Whether cu_seqlens and seqused obey the rules of checked mode; if not, `sentence` (may be null) says what is broken.

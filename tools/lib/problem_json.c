@@ -12,8 +12,7 @@
 
 #define INVALID VF_ERROR_INVALID_ARGUMENT
 
-// ---- reading
-// -----------------------------------------------------------------------------------------------------------
+// ---- reading -------------------------------------------------------------------------------------------------------
 
 // Whole numbers as such: a double carries them exactly up to 2^53.
 static bool number_text(const cJSON *value, struct buf *out) {
@@ -137,8 +136,8 @@ vf_status problem_from_json(const char *text, size_t size, struct problem_list *
     return status;
 }
 
-// ---- writing
-// ----------------------------------------------------------------------------------------------------------- No value
+// ---- writing -------------------------------------------------------------------------------------------------------
+// No value
 // needs escapes: names are checked, the rest are numbers and words of the table.
 
 static void write_list(const char *text, struct buf *out) {

@@ -107,8 +107,7 @@ _Static_assert(ARRAY_LENGTH(problem_options) <= 64, "struct problem.given has a 
 #define CONST_AT(type, problem, offset) ((const type *)(const void *)((const char *)(problem) + (offset)))
 #define INVALID VF_ERROR_INVALID_ARGUMENT
 
-// ---- reading
-// -----------------------------------------------------------------------------------------------------------
+// ---- reading -------------------------------------------------------------------------------------------------------
 
 // The whole integer at *text, which moves behind it.
 static bool read_integer(const char **text, int64_t *value) {
@@ -321,8 +320,7 @@ vf_status problem_set(struct problem *problem, const char *name, const char *val
     return VF_OK;
 }
 
-// ---- words and lines
-// -----------------------------------------------------------------------------------------------------
+// ---- words and lines -----------------------------------------------------------------------------------------------
 
 static vf_status set_words(int count, const char *const *words, struct problem *problem) {
     for (int i = 0; i < count; i++) {
@@ -365,8 +363,7 @@ vf_status problem_from_line(const char *line, struct problem *problem) {
     return status;
 }
 
-// ---- writing
-// -------------------------------------------------------------------------------------------------------------
+// ---- writing -------------------------------------------------------------------------------------------------------
 
 static void write_lengths(const int64_t *values, int64_t count, struct buf *out) {
     if (!count) buf_text(out, "none");

@@ -8,44 +8,39 @@
 
 #include "tensors.h"
 
-// A (sequence, query head): what its rows and keys need. q [sq][d], k [sk][d], v [sk][dv], dout [sq][dv], dlse [sq].
+// Where the backward takes o and lse from: computed here in float64, or the tensors o and lse of the call.
+enum reference_source { REFERENCE_OWN, REFERENCE_GIVEN };
+
+// What a sequence and query head need. Belongs to one thread.
 struct reference_head {
     const struct problem *problem;
     int64_t sq, sk, d, dv;
     double scale;
-    double *q, *k, *v, *dout, *dlse;  // dout, dlse null without a backward
-    double *lse, *delta;              // [sq]: of the forward and dout . o - dlse
+    double *q, *k, *v;        // [sq][d], [sk][d], [sk][dv]
+    double *dout, *o, *dlse;  // [sq][dv], [sq][dv], [sq] (zeros without a dlse); null without a backward
+    double *lse, *delta;      // [sq]: of the forward; dout . o - dlse. Null without a backward
+    double *q_norm, *k_norm, *v_norm, *dout_norm,
+        *o_norm;     // Euclidean, of each row; the last two null without a backward
+    double *scores;  // scratch [sk]
+    double *memory;  // what all of these point into
 };
 
-// Where the backward takes o and lse from.
-enum reference_source { REFERENCE_OWN, REFERENCE_GIVEN };  // computed in float64; the tensors o and lse
-
-// Loads sequence b (spans of both sides), query head h. Without `backward` only q, k and v. VF_ERROR_OUT_OF_MEMORY.
-vf_status reference_head_load(const struct problem *problem, const struct tensors *tensors,
-                              const struct problem_span *span_q, const struct problem_span *span_k, int64_t head,
-                              bool backward, enum reference_source source, struct reference_head *out);
-void reference_head_free(struct reference_head *head);
-
-// What a result is made of: its size before terms cancel (root of the sum of their squares, per element). Errors of a
-// row are judged in this unit.
-struct reference_unit {
-    double o, dq, dk, dv;
-    double lse;  // how far float32 scores may move lse
+// Rows and keys are judged in units: the root of the sum of the squares of all terms of an element before any cancel,
+// averaged over the elements of the row. A rounding error of the terms moves the result by about epsilon * unit,
+// whatever the length.
+struct reference_units {
+    double o, lse, dq;            // of a row; lse: what float32 scores may move it by is proportional to this
+    double dk_square, dv_square;  // of a key, to be added up over the heads of a group
 };
 
-// Row i: o [dv], lse. Row i: dq [d]. Key j: adds this head's part to dk [d] and dv [dv]. `unit` is added to, as squares
-// for dk and dv; null: not wanted.
-void reference_row(const struct reference_head *head, int64_t i, double *o, double *lse, struct reference_unit *unit);
-void reference_dq(const struct reference_head *head, int64_t i, double *dq, struct reference_unit *unit);
-void reference_dkv(const struct reference_head *head, int64_t j, double *dk, double *dv, struct reference_unit *unit);
+vf_status reference_load(const struct problem *problem, const struct tensors *tensors,
+                         const struct problem_span *span_q, const struct problem_span *span_k, int64_t head,
+                         bool backward, enum reference_source source, struct reference_head *out);
+void reference_free(struct reference_head *head);
 
-// The whole problem into doubles: o [slots][rows_q][heads_q][dv], lse [slots][rows_q][heads_q], dq like q, dk like k,
-// dv like v. Rows without a token: 0, lse -inf. The gradients may be null. `threads` 0: all cores.
-struct reference_result {
-    double *o, *lse, *dq, *dk, *dv;
-};
-vf_status reference_compute(const struct problem *problem, const struct tensors *tensors, int threads,
-                            struct reference_result *result);
-void reference_free(struct reference_result *result);
+// Row i: o [dv] and *lse; dq [d]. Key j: this head's part is added to dk [d] and dv [dv].
+void reference_row(const struct reference_head *head, int64_t i, double *o, double *lse, struct reference_units *units);
+void reference_dq(const struct reference_head *head, int64_t i, double *dq, struct reference_units *units);
+void reference_dkv(const struct reference_head *head, int64_t j, double *dk, double *dv, struct reference_units *units);
 
 #endif

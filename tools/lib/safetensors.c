@@ -23,8 +23,7 @@ static const struct {
     vf_dtype dtype;
 } types[] = {{"F16", VF_FLOAT16}, {"BF16", VF_BFLOAT16}, {"F32", VF_FLOAT32}, {"I32", VF_INT32}, {"I64", VF_INT64}};
 
-// ---- reading
-// -----------------------------------------------------------------------------------------------------------
+// ---- reading -------------------------------------------------------------------------------------------------------
 
 // A whole number that a double carries exactly.
 static bool read_count(const cJSON *item, int64_t *count) {
@@ -167,8 +166,7 @@ const vf_tensor *safetensors_find(const struct safetensors *file, const char *na
     return NULL;
 }
 
-// ---- writing
-// -----------------------------------------------------------------------------------------------------------
+// ---- writing -------------------------------------------------------------------------------------------------------
 
 static size_t tensor_bytes(const vf_tensor *tensor) {
     size_t size = number_size(tensor->dtype);
@@ -223,7 +221,8 @@ vf_status safetensors_write(const char *path, const struct safetensors_item *ite
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
     if (!status && !folder) status = status_fail(VF_ERROR_OUT_OF_MEMORY, "%s: no memory for a path", path);
-    if (!status) status = fs_publish(folder, slash ? slash + 1 : path, file.data, file.size);
+    const int reason = status ? 0 : fs_publish(folder, slash ? slash + 1 : path, file.data, file.size);
+    if (reason) status = status_fail(VF_ERROR_IO, "%s: cannot be written: %s", path, strerror(reason));
     free(folder);
     buf_free(&header);
     buf_free(&file);

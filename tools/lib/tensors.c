@@ -17,8 +17,7 @@ const char *const tensor_names[TENSOR_COUNT] = {"q",         "k",        "v",  "
 
 #define IMAGE_LIMIT ((__int128)1 << 46)  // bytes; more than any machine here maps
 
-// ---- layout
-// ------------------------------------------------------------------------------------------------------------
+// ---- layout --------------------------------------------------------------------------------------------------------
 
 static bool wanted(const struct problem *problem, int tensor) {
     switch (tensor) {
@@ -120,8 +119,7 @@ static vf_status lay(const struct problem *problem, int tensor, struct tensor_im
     return VF_OK;
 }
 
-// ---- memory
-// ------------------------------------------------------------------------------------------------------------
+// ---- memory --------------------------------------------------------------------------------------------------------
 
 static vf_status map(struct tensor_image *image) {
     void *bytes = mmap(NULL, image->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -147,8 +145,27 @@ void tensors_free(struct tensors *tensors) {
     for (int i = 0; i < TENSOR_COUNT; i++) tensor_free(&tensors->images[i]);
 }
 
-// ---- filling
-// -----------------------------------------------------------------------------------------------------------
+// ---- elements ------------------------------------------------------------------------------------------------------
+
+int64_t tensor_offset(const struct tensor_image *image, int64_t slot, int64_t row, int64_t head) {
+    return slot * image->slot_stride + row * image->row_stride + head * image->head_stride;
+}
+
+static unsigned char *element_at(const struct tensor_image *image, int64_t slot, int64_t row, int64_t head) {
+    return image->bytes + image->offset + tensor_offset(image, slot, row, head) * (int64_t)image->element;
+}
+
+void tensor_load(const struct tensor_image *image, int64_t slot, int64_t row, int64_t head, int64_t count,
+                 double *values) {
+    number_load(image->view.dtype, element_at(image, slot, row, head), count, values);
+}
+
+void tensor_store(struct tensor_image *image, int64_t slot, int64_t row, int64_t head, int64_t count,
+                  const double *values) {
+    number_store(image->view.dtype, values, count, element_at(image, slot, row, head));
+}
+
+// ---- filling -------------------------------------------------------------------------------------------------------
 
 static uint64_t mix(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -177,7 +194,6 @@ static uint64_t poison_bits(const struct problem *problem, vf_dtype dtype) {
 }
 
 struct fill {
-    const struct problem *problem;
     struct tensor_image *image;
     const bool *live;  // [slots * rows]
     uint64_t key, pattern;
@@ -186,6 +202,7 @@ struct fill {
 
 #define FILL_BYTES ((size_t)1 << 22)
 #define FILL_ROWS 64
+#define FILL_COLUMNS 64
 
 static void fill_pattern(void *user, int64_t piece) {
     const struct fill *fill = user;
@@ -194,20 +211,23 @@ static void fill_pattern(void *user, int64_t piece) {
     for (size_t at = begin; at < end; at += 8) memcpy(fill->image->bytes + at, &fill->pattern, 8);
 }
 
+static void fill_row(const struct fill *fill, int64_t at, int64_t head) {
+    const struct tensor_image *image = fill->image;
+    const uint64_t key = mix(fill->key + (uint64_t)(at * image->heads + head));
+    unsigned char *to = element_at(image, at / image->rows, at % image->rows, head);
+    double values[FILL_COLUMNS];
+    for (int64_t done = 0; done < image->dim; done += FILL_COLUMNS) {
+        const int64_t count = image->dim - done < FILL_COLUMNS ? image->dim - done : FILL_COLUMNS;
+        for (int64_t c = 0; c < count; c++) values[c] = normal(key, (uint64_t)(done + c)) * fill->deviation;
+        number_store(image->view.dtype, values, count, to + done * (int64_t)image->element);
+    }
+}
+
 static void fill_rows(void *user, int64_t piece) {
     const struct fill *fill = user;
-    struct tensor_image *image = fill->image;
-    double *values = malloc((size_t)image->dim * sizeof *values);
-    if (!values) abort();  // a row of numbers: there is no going on without it
-    for (int64_t at = piece * FILL_ROWS; at < (piece + 1) * FILL_ROWS && at < image->slots * image->rows; at++) {
-        if (!fill->live[at]) continue;
-        for (int64_t head = 0; head < image->heads; head++) {
-            const uint64_t key = mix(fill->key + (uint64_t)(at * image->heads + head));
-            for (int64_t c = 0; c < image->dim; c++) values[c] = normal(key, (uint64_t)c) * fill->deviation;
-            tensor_store(image, at / image->rows, at % image->rows, head, image->dim, values);
-        }
-    }
-    free(values);
+    const struct tensor_image *image = fill->image;
+    for (int64_t at = piece * FILL_ROWS; at < (piece + 1) * FILL_ROWS && at < image->slots * image->rows; at++)
+        for (int64_t head = 0; fill->live[at] && head < image->heads; head++) fill_row(fill, at, head);
 }
 
 static void fill_image(int threads, struct fill *fill) {
@@ -268,7 +288,7 @@ vf_status tensors_create(const struct problem *problem, int threads, struct tens
     for (int i = 0; i < TENSOR_COUNT; i++) {
         struct tensor_image *image = &tensors->images[i];
         if (!image->bytes) continue;
-        struct fill fill = {.problem = problem, .image = image, .deviation = problem->input_scale};
+        struct fill fill = {.image = image, .deviation = problem->input_scale};
         if (i == OPERAND_DLSE) fill.deviation = 1;
         if (image->output) {
             memset(&fill.pattern, TENSOR_CANARY, sizeof fill.pattern);
@@ -291,29 +311,7 @@ out:
     return status;
 }
 
-// ---- elements
-// ----------------------------------------------------------------------------------------------------------
-
-int64_t tensor_offset(const struct tensor_image *image, int64_t slot, int64_t row, int64_t head) {
-    return slot * image->slot_stride + row * image->row_stride + head * image->head_stride;
-}
-
-static unsigned char *element_at(const struct tensor_image *image, int64_t slot, int64_t row, int64_t head) {
-    return image->bytes + image->offset + tensor_offset(image, slot, row, head) * (int64_t)image->element;
-}
-
-void tensor_load(const struct tensor_image *image, int64_t slot, int64_t row, int64_t head, int64_t count,
-                 double *values) {
-    number_load(image->view.dtype, element_at(image, slot, row, head), count, values);
-}
-
-void tensor_store(struct tensor_image *image, int64_t slot, int64_t row, int64_t head, int64_t count,
-                  const double *values) {
-    number_store(image->view.dtype, values, count, element_at(image, slot, row, head));
-}
-
-// ---- calls
-// -------------------------------------------------------------------------------------------------------------
+// ---- calls ---------------------------------------------------------------------------------------------------------
 
 vf_tensor tensor_at(const struct tensor_image *image, void *base) {
     vf_tensor tensor = image->view;
