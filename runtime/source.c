@@ -144,6 +144,16 @@ static int read_integer(lua_State *lua, const char *name, bool needed) {
     return (int)value;
 }
 
+// A 64-bit hash, of which 31 bits are kept: enough to tell a few plans apart.
+static int read_fingerprint(lua_State *lua, const char *name) {
+    int exact = 0;
+    int type = lua_getfield(lua, -1, name);
+    lua_Integer value = lua_tointegerx(lua, -1, &exact);
+    if (!exact && type != LUA_TNIL) luaL_error(lua, "plan: %s is not an integer", name);
+    lua_pop(lua, 1);
+    return (int)(value & INT32_MAX);
+}
+
 static void read_text(lua_State *lua, const char *name, bool needed, char *out, size_t size) {
     int type = lua_getfield(lua, -1, name);
     size_t length = 0;
@@ -163,7 +173,7 @@ static int run_plan(lua_State *lua) {
     read_text(lua, "family", false, plan->family, sizeof plan->family);
     plan->tile_m = read_integer(lua, "tile_m", false);
     plan->tile_n = read_integer(lua, "tile_n", false);
-    plan->numeric = read_integer(lua, "numeric", false);
+    plan->numeric = read_fingerprint(lua, "numeric");
     plan->shared_per_block = read_integer(lua, "shared_per_block", false);
     if (lua_getfield(lua, -1, "kernels") != LUA_TTABLE) return luaL_error(lua, "plan: kernels is not a table");
     lua_Integer count = luaL_len(lua, -1);

@@ -26,7 +26,7 @@ struct source_kernel {
 struct source_plan {
     char family[32];
     int tile_m, tile_n;
-    int numeric;           // plans of one request give equal bits if this is equal
+    int numeric;           // a fingerprint: plans of one request give equal bits if it is equal
     int shared_per_block;  // bytes that the architecture lets a block have
     int kernel_count;
     struct source_kernel kernels[SOURCE_KERNELS_MAX];
