@@ -3,17 +3,18 @@
 --   lua5.4 tests/matrix.lua [--all]        BUILD= folder (build), JOBS= compilers at a time (2), LIST=1 prints a line per kernel
 --
 -- Per row and architecture: the smallest and the largest head size that the row serves, one that is no multiple of 16, one whose
--- v differs; the masks, types and flags rotate through the variants. To these come variants for template branches that no other takes.
--- --all: every architecture and every combination of mask, type and flags.
+-- v differs; the masks, types and flags rotate through the variants. To these come other variants for template branches that no row's
+-- takes. --all: every architecture, and on two of them every combination of mask, type and flags.
 --
--- Right means: no spills, no stack, no advice of the assembler, registers within the budget (its shared memory is a static_assert in every
--- template), every row used, every branch of every template taken. Reports are kept in $BUILD/matrix by the digest of the source and of
--- what compiles it, so that only what changed is compiled again.
+-- Right means: no advice of the assembler, registers within the budget (its shared memory is a static_assert in every template), every
+-- row used, every branch of every template taken; in kernels that a row asks for no spills and no stack. Reports are kept in
+-- $BUILD/matrix by the digest of the source and of what compiles it, so that only what changed is compiled again.
 
 package.path = "./?.lua;" .. package.path
 
 local gen = require "gen.init"
 local kernels = require "gen.kernels"
+local knobs = require "gen.knobs"
 local rows = require "tests.lua.rows"
 local runner = require "tests.lua.runner"
 local space = require "gen.space"
@@ -33,10 +34,10 @@ local known = {}   -- kernel spec -> { facts, text }
 local used = {}    -- row -> true
 
 -- Adds the kernels of a plan that are new.
-local function choose(plan)
+local function choose(plan, by_row)
   for _, kernel in ipairs(plan.kernels) do
     if not known[kernel.spec] then
-      known[kernel.spec] = { facts = kernel, text = assert(gen.source(kernel.spec, { taken = taken })) }
+      known[kernel.spec] = { facts = kernel, text = assert(gen.source(kernel.spec, { taken = taken })), by_row = by_row }
       chosen[#chosen + 1] = kernel.spec
     end
   end
@@ -77,18 +78,19 @@ end
 
 local turn = 0
 
-local function choose_row(row, arch)
+-- Chooses a variant for each shape of a row; with `all` one for every combination of features.
+local function choose_row(row, arch, all)
   for _, pass in ipairs { "fwd", "bwd" } do
     local features = rows.features(pass)
-    for i = 1, ALL and #features or 1 do
-      local shapes = shapes_of(row, arch, features[ALL and i or turn % #features + 1])
-      for _, shape in ipairs(shapes) do
-        -- A stride without a common divisor visits all combinations, in an order that mixes them.
-        for _ = 1, #features do
-          turn = turn + 7
-          local variant = variant_of(row, arch, features[ALL and i or turn % #features + 1], shape[1], shape[2])
+    for i = 1, all and #features or 1 do
+      -- A stride without a common divisor visits all combinations, in an order that mixes them.
+      local function combination() return features[all and i or turn * 7 % #features + 1] end
+      for _, shape in ipairs(shapes_of(row, arch, combination())) do
+        for _ = 1, all and 1 or #features do
+          turn = turn + 1
+          local variant = variant_of(row, arch, combination(), shape[1], shape[2])
           if variant then
-            choose(variant.plan)
+            choose(variant.plan, true)
             used[row] = true
             break
           end
@@ -98,12 +100,17 @@ local function choose_row(row, arch)
   end
 end
 
--- Branches of templates that nothing chosen takes, as "templates/x.cu:LINE", and their number by path.
+local branches = {} -- template path -> the lines that open one
+
+-- Branches that are taken by nothing chosen, of the templates that are, as a sorted list of "templates/x.cu:LINE".
 local function missing_branches()
   local out = {}
   for path, counts in pairs(taken) do
-    local _, branches = template.translate(path, runner.read_file(path))
-    for _, line in ipairs(branches) do
+    if not branches[path] then
+      local _, lines = template.translate(path, runner.read_file(path))
+      branches[path] = lines
+    end
+    for _, line in ipairs(branches[path]) do
       if not counts[line] then out[#out + 1] = ("%s:%d"):format(path, line) end
     end
   end
@@ -111,29 +118,34 @@ local function missing_branches()
   return out
 end
 
--- Tries what the rows do not ask for, until every branch is taken: any knobs that fit, smallest tiles first.
+-- Whether the kernels of a plan take a branch that nothing chosen takes.
+local function takes_new_branch(plan)
+  local trial = {}
+  for _, kernel in ipairs(plan.kernels) do
+    if not known[kernel.spec] then gen.source(kernel.spec, { taken = trial }) end
+  end
+  for path, counts in pairs(trial) do
+    for line in pairs(counts) do
+      if not (taken[path] and taken[path][line]) then return true end
+    end
+  end
+  return false
+end
+
+-- Tries what the rows do not ask for, until every branch is taken: a sample of all knobs that fit.
 local function choose_for_branches()
   for _, pass in ipairs { "fwd", "bwd" } do
-    for _, arch in ipairs { "sm_80", "sm_90" } do
-      for _, features in ipairs(rows.features(pass)) do
-        for _, head_dim in ipairs { 64, 72 } do
+    for _, features in ipairs(rows.features(pass)) do
+      for _, shape in ipairs { "arch=sm_80 head_dim=64 head_dim_v=64", "arch=sm_90 head_dim=72 head_dim_v=72" } do
+        local words = { "pass=" .. pass, "family=sm80", shape }
+        for name, value in pairs(features) do
+          if name ~= "pass" then words[#words + 1] = name .. "=" .. knobs.write(value) end
+        end
+        local candidates = space.candidates(table.concat(words, " "))
+        for i = 1, #candidates, #candidates // 8 + 1 do
           if #missing_branches() == 0 then return end
-          local words = ("pass=%s arch=%s dtype=%s head_dim=%d head_dim_v=%d mask=%s softcap=%d aligned=%d deterministic=%d family=sm80")
-            :format(pass, arch, features.dtype, head_dim, head_dim, features.mask, features.softcap and 1 or 0,
-              features.aligned and 1 or 0, features.deterministic and 1 or 0)
-          for _, spec in ipairs(space.candidates(words) or {}) do
-            local missing = #missing_branches()
-            if missing == 0 then return end
-            local trial = {}
-            local plan = gen.plan(spec)
-            for _, kernel in ipairs(plan.kernels) do gen.source(kernel.spec, { taken = trial }) end
-            for path, counts in pairs(trial) do
-              for line in pairs(counts) do
-                if not (taken[path] and taken[path][line]) then missing = nil end
-              end
-            end
-            if not missing then choose(plan) end
-          end
+          local plan = gen.plan(candidates[i])
+          if takes_new_branch(plan) then choose(plan) end
         end
       end
     end
@@ -142,7 +154,10 @@ end
 
 for _, arch in ipairs(ARCHS) do
   for _, row in ipairs(rows.list) do choose_row(row, arch) end
-  choose(assert(gen.plan("pass=check arch=" .. arch)))
+  choose(assert(gen.plan("pass=check arch=" .. arch)), true)
+end
+for _, arch in ipairs(ALL and { "sm_86", "sm_90a" } or {}) do
+  for _, row in ipairs(rows.list) do choose_row(row, arch, true) end
 end
 choose_for_branches()
 
@@ -225,7 +240,8 @@ for _, spec in ipairs(chosen) do
   if os.getenv("LIST") then print(("%s\n  budget registers=%d; %s"):format(spec, kernel.facts.registers, report)) end
   runner.test(spec, function()
     if not report:find("^ok") then error(runner.read_file(kernel.path .. ".log") or report, 0) end
-    for _, name in ipairs { "stack_bytes", "spill_stores", "spill_loads", "shared_bytes", "advice" } do
+    local none = { "shared_bytes", "advice", kernel.by_row and "stack_bytes", kernel.by_row and "spill_stores" }
+    for _, name in ipairs(none) do
       local number = tonumber(report:match(" " .. name .. "=(%-?%d+)"))
       if number ~= 0 then error(("%s=%d, expected 0 (%s)"):format(name, number, report), 0) end
     end
