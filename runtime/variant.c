@@ -18,14 +18,20 @@ struct slot {
     const struct variant *variant;  // null: free
 };
 
+struct limits {
+    char arch[ARCH_TEXT];  // "" = free
+    int shared_kb;
+};
+
 struct variants {
     const struct config *config;
     struct source *source;
     struct kernels *kernels;
-    pthread_rwlock_t lock;  // guards index and list
+    pthread_rwlock_t lock;  // guards index, list and limits
     struct slot *index;     // open addressing; never more than half full
     size_t used, size;
     struct variant *list;
+    struct limits limits[16];  // of architectures asked for so far; when all are taken, the generator is asked again
     uint64_t generation;
     char forced[CONFIG_KNOBS];
 };
@@ -81,14 +87,41 @@ vf_status variants_choose_knobs(struct variants *variants, const struct request 
     return status;
 }
 
+static int find_shared_kb(struct variants *variants, const char *arch) {
+    int found = 0;
+    pthread_rwlock_rdlock(&variants->lock);
+    for (size_t i = 0; i < ARRAY_LENGTH(variants->limits); i++) {
+        if (!strcmp(variants->limits[i].arch, arch)) found = variants->limits[i].shared_kb;
+    }
+    pthread_rwlock_unlock(&variants->lock);
+    return found;
+}
+
+// Shared memory that a block may have on `arch`, which the generator knows.
+static vf_status get_shared_kb(struct variants *variants, const char *arch, int *shared_kb) {
+    *shared_kb = find_shared_kb(variants, arch);
+    if (*shared_kb) return VF_OK;
+    char spec[64];
+    struct source_plan plan;
+    snprintf(spec, sizeof spec, "pass=check arch=%s", arch);
+    VF_TRY(source_plan(variants->source, spec, &plan));
+    *shared_kb = plan.shared_per_block / 1024;
+    pthread_rwlock_wrlock(&variants->lock);
+    for (size_t i = 0; i < ARRAY_LENGTH(variants->limits); i++) {
+        struct limits *limits = &variants->limits[i];
+        if (limits->arch[0] && strcmp(limits->arch, arch) != 0) continue;
+        snprintf(limits->arch, sizeof limits->arch, "%s", arch);
+        limits->shared_kb = *shared_kb;
+        break;
+    }
+    pthread_rwlock_unlock(&variants->lock);
+    return VF_OK;
+}
+
 vf_status variants_rows(struct variants *variants, const struct request *request, const char *arch, const char *device,
                         bool all, const struct config_row **rows, size_t *count) {
-    char spec[64];
-    struct source_plan limits;
-    snprintf(spec, sizeof spec, "pass=check arch=%s", arch);
-    VF_TRY(source_plan(variants->source, spec, &limits));
-    const struct config_query query = {
-        .request = *request, .arch = arch, .device = device, .shared_kb = limits.shared_per_block / 1024};
+    struct config_query query = {.request = *request, .arch = arch, .device = device};
+    VF_TRY(get_shared_kb(variants, arch, &query.shared_kb));
     *count = (all ? config_candidates : config_reachable)(variants->config, &query, rows, CONFIG_ROWS_MAX);
     return VF_OK;
 }

@@ -83,7 +83,8 @@ typedef struct vf_dev_image {
     double seconds;  /* that the compiler took */
 } vf_dev_image;
 
-/* Compiles a kernel for its arch, past every cache, no device needed. ptx != 0: PTX instead of a cubin. The caller frees with
+/* Compiles a kernel for its arch, past every cache, no device needed; a cubin is then left in the disk cache for calls to
+ * find. ptx != 0: PTX to read instead. The caller frees with
  * vf_dev_image_free; on VF_ERROR_COMPILE image->log holds the compiler's log and must be freed too. */
 VF_API vf_status vf_dev_compile(vf_context *context, const char *kernel_spec, int ptx, vf_dev_image *image);
 VF_API void vf_dev_image_free(vf_dev_image *image); /* a zeroed image is ignored */
@@ -114,6 +115,7 @@ typedef struct vf_dev_info {
     const char *cache_dir;     /* "" = memory only */
     const char *cache_state;   /* "" or one sentence */
     const char *generator;     /* digest of the embedded generator and templates, or the VARFLASH_SOURCE directory */
+    const char *signature;     /* of the generator's knobs, as configuration files may name it */
     const char *cpu;           /* vector code in use: "avx2", ... */
     int cpu_threads;
     int device_count;
