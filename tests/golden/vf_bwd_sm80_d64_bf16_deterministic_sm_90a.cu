@@ -1,0 +1,1288 @@
+// vf_bwd_sm80_d64_bf16_deterministic: generated from templates/bwd_sm80.cu.
+//
+//   varflash show --spec 'kernel=bwd_sm80 arch=sm_90a dtype=bf16 head_dim=64 head_dim_v=64 mask=full softcap=0 aligned=1 deterministic=1 tile_m=64 tile_n=64 warps=4 stages=2 blocks_per_sm=1'
+//
+// Budget: 128 threads, 66688 bytes of shared memory, 1 blocks per SM, 255 registers per thread.
+
+// ---- Contract ---------------------------------------------------------------------------------------------------------
+//
+// Variable-length attention backward, portable family: cp.async and mma.sync, sm_80 and later. (FlashAttention-2, arXiv:2307.08691.)
+//
+// A block of threads draws work items (sequence, key head, TILE_N keys), keeps K and V in shared memory and dK, dV in registers, and walks over
+// the query heads of that key head and their query tiles:
+//
+//     S^T  = K Q^T                P^T  = 2^(S^T * factor - lse)                  K Q^T: keys down, queries across
+//     dP^T = V dO^T               dS^T = P^T (dP^T - delta)
+//     dV  += P^T dO               dK  += dS^T Q               dQ = dS K
+//
+// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dQ is complete if all keys of the sequence fit one
+// tile, and is then written; else it is added to float32 accumulators that bwd_pre.cu has zeroed and bwd_post.cu converts.
+//
+// Deterministic mode: additions to a query tile take turns, last key tile first. A block waits for its turn only on key tiles that come
+// after its own, which have lower tickets; so whoever is waited for is running or done.
+//
+// Host: the grid is at most what is co-resident; schedule.cu and bwd_pre.cu have run before.
+
+// Plain arithmetic that every layer may use.
+
+// CUDA built-ins, the only place that names them: types, indices, shared memory, barriers, shuffles, votes, atomics, bit casts.
+// A simulator replaces this folder with CPU versions; therefore built-in variables are functions here.
+
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using f32 = float;
+using u64 = unsigned long long;
+
+#define DEVICE __device__ __forceinline__
+#define KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+#define PARAMETER const __grid_constant__
+
+struct alignas(16) Vector4 {
+    u32 x, y, z, w;
+};
+struct alignas(8) Float2 {
+    float x, y;
+};
+struct alignas(16) Float4 {
+    float x, y, z, w;
+};
+
+constexpr int WARP = 32;
+constexpr u32 FULL_WARP = 0xFFFFFFFFu;
+
+DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
+DEVICE int lane_index() { return static_cast<int>(threadIdx.x % WARP); }
+DEVICE int block_index() { return static_cast<int>(blockIdx.x); }
+DEVICE int grid_blocks() { return static_cast<int>(gridDim.x); }
+
+// The block's dynamic shared memory; its layout is the budget's.
+DEVICE unsigned char *shared_memory() {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    return memory;
+}
+template <typename T> DEVICE T *shared_pointer(int byte_offset) {
+    return reinterpret_cast<T *>(shared_memory() + byte_offset);
+}
+// Address in the shared window, as ldmatrix and cp.async take it.
+DEVICE u32 shared_address(const void *pointer) { return static_cast<u32>(__cvta_generic_to_shared(pointer)); }
+
+// A device address from a kernel argument.
+template <typename T> DEVICE T *pointer(u64 address) { return reinterpret_cast<T *>(address); }
+
+DEVICE void block_sync() { __syncthreads(); }
+DEVICE void warp_sync() { __syncwarp(); }
+
+template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
+template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
+template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// A value that is the same in all lanes, in a form in which the compiler knows it.
+template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
+DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
+DEVICE bool warp_any(bool predicate) { return __any_sync(FULL_WARP, predicate) != 0; }
+
+DEVICE int population(u32 bits) { return __popc(bits); }
+DEVICE int lowest_bit(u32 bits) { return __ffs(static_cast<int>(bits)) - 1; }
+DEVICE int leading_zeros(u32 bits) { return __clz(static_cast<int>(bits)); }
+
+DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
+
+DEVICE u64 atomic_add(u64 *address, u64 value) { return atomicAdd(address, value); }
+DEVICE u64 atomic_min(u64 *address, u64 value) { return atomicMin(address, value); }
+// Single-instruction arithmetic.
+
+// ex2.approx.ftz.f32, sm_50, ISA 1.4: 2^x, 2 ulp; -inf gives 0.
+DEVICE float ex2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// lg2.approx.f32, sm_50, ISA 1.4.
+DEVICE float lg2(float x) {
+    float y;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// rcp.approx.ftz.f32, sm_50, ISA 1.4: 1 ulp; inf gives 0.
+DEVICE float rcp(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// fma.rn.f32, sm_20, ISA 2.0.
+DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// max.f32, sm_10, ISA 1.0: a NaN loses against a number.
+DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+
+// cvt.rn.bf16x2.f32, sm_80, ISA 7.0: two floats rounded to nearest even; lo goes to the lower 16 bits.
+DEVICE u32 pack_bf16(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
+// cvt.rn.f16x2.f32, sm_80, ISA 7.0.
+DEVICE u32 pack_fp16(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
+// cvt.f32.f16, sm_53, ISA 4.0.
+DEVICE float unpack_fp16(u16 bits) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
+    return y;
+}
+DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
+// Loads, stores and asynchronous copies.
+
+// cp.async.cg.shared.global, sm_80, ISA 7.0: 16 bytes, of which the last 16 - bytes are zeros. Nothing is
+// read when bytes is 0. Completes at a cp_async_wait.
+DEVICE void cp_async_16(u32 shared, const void *global, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+// cp.async.ca.shared.global, sm_80, ISA 7.0: 8 bytes, of which the last 8 - bytes are zeros.
+DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most PENDING of this thread's groups are incomplete.
+template <int PENDING> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+
+DEVICE void store_shared(u32 address, u32 value) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+DEVICE void store_shared(u32 address, Vector4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+DEVICE Vector4 load_shared(u32 address) {
+    Vector4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
+template <typename T> DEVICE T load(const T *address) { return *address; }
+template <typename T> DEVICE void store(T *address, T value) { *address = value; }
+
+// ld.global.L1::no_allocate, sm_70, ISA 7.4: 16 bytes read once.
+DEVICE Vector4 load_once(const Vector4 *address) {
+    Vector4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address));
+    return v;
+}
+
+// red.global.add.f32, sm_20, ISA 2.0; the vector form sm_90, ISA 8.1. Relaxed, device scope, no order among threads.
+DEVICE void reduce_add(float *address, float value) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");
+}
+DEVICE void reduce_add(float *address, const float (&v)[4]) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(v[0]), "f"(v[1]), "f"(v[2]),
+                 "f"(v[3])
+                 : "memory");
+}
+
+constexpr float LOG2_E = 1.4426950408889634f;
+constexpr float LN_2 = 0.6931471805599453f;
+constexpr float LARGEST = 3.402823466e38f;
+DEVICE float infinity() { return bits_to_float(0x7F800000u); }
+
+template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
+template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
+
+// Quotients of numerators that may be negative, rounded down and up. b > 0.
+DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
+DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+
+// ---- Constants --------------------------------------------------------------------------------------------------------
+
+constexpr int HEAD_DIM = 64;  // columns of q and k
+constexpr int HEAD_DIM_V = 64;  // columns of v and o
+constexpr bool SOFTCAP = false;  // logits are softcap * tanh(logit / softcap)
+constexpr bool ALIGNED = true;  // operands start at 16 bytes and strides are multiples of 16 bytes
+constexpr bool DETERMINISTIC = true;  // the backward adds dQ in a fixed order
+constexpr int TILE_M = 64;  // rows of q in a tile
+constexpr int TILE_N = 64;  // rows of k in a tile
+constexpr int WARPS = 4;  // warps of a block
+constexpr int STAGES = 2;  // tiles in flight between global memory and the products
+constexpr int BLOCKS_PER_SM = 1;  // blocks that share an SM: bounds the registers
+
+constexpr int THREADS = WARPS * WARP;
+
+// How warps divide the three kinds of product: (rows of warps) x (columns of warps).
+constexpr int SCORE_KEY_WARPS = 2, SCORE_QUERY_WARPS = WARPS / SCORE_KEY_WARPS;
+constexpr int DKV_KEY_WARPS = 2, DKV_COLUMN_WARPS = WARPS / DKV_KEY_WARPS;
+
+constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;       // of a warp
+constexpr int SCORE_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int DKV_KEYS = TILE_N / DKV_KEY_WARPS;
+
+// Pairs of 8 columns that each of `warps` warps takes.
+constexpr int pairs_each(int columns, int warps) { return ((columns + 15) / 16 + warps - 1) / warps; }
+constexpr int DK_PAIRS = pairs_each(HEAD_DIM, DKV_COLUMN_WARPS);
+constexpr int DV_PAIRS = pairs_each(HEAD_DIM_V, DKV_COLUMN_WARPS);
+
+struct Operand {
+    u64 data;  // first element
+    i64 batch_stride;  // elements; 0 in a packed tensor
+    i64 row_stride;  // elements
+    i64 head_stride;  // elements
+};
+static_assert(sizeof(Operand) == 32, "ORDER args");
+struct Lengths {
+    u64 data;  // null: absent
+    i64 wide;  // 1: int64, 0: int32
+};
+static_assert(sizeof(Lengths) == 16, "ORDER args");
+struct Sequence {
+    i64 q_begin;  // first row of q (packed), 0 or the first unused row (batched)
+    i64 k_begin;  // the same for k
+    i64 stat_row;  // row of q counted over the whole tensor: index into the backward's row statistics
+    i64 accumulator_row;  // first row in the dQ accumulators; -1: keys fit one tile and dQ is written directly
+    i32 q_len;  // used rows of q
+    i32 k_len;  // used rows of k
+    i32 q_batch;  // index of the slot in a batched q, 0 in a packed one
+    i32 k_batch;  // the same for k
+};
+static_assert(sizeof(Sequence) == 48, "ORDER args");
+struct ScheduleHeader {
+    u64 ticket;  // next work item to draw
+    i64 blocks;  // row blocks of one head, all entries together
+    i64 entries;  // entries in use
+    i64 accumulator_rows;  // rows of dQ accumulators in use
+};
+static_assert(sizeof(ScheduleHeader) == 32, "ORDER args");
+struct Schedule {
+    u64 header;  // ScheduleHeader
+    u64 first_block;  // i64[entries + 1]: blocks of all earlier entries
+    u64 sequences;  // Sequence[entries]
+};
+static_assert(sizeof(Schedule) == 24, "ORDER args");
+struct ScheduleArgs {
+    Lengths cu_q;  // [batch + 1]; absent: batched, every slot is q_rows long
+    Lengths cu_k;  // [batch + 1]; absent: batched
+    Lengths used_q;  // [batch]
+    Lengths used_k;  // [batch]
+    Schedule by_q;  // work list in blocks of tile_m rows of q; header null: not wanted
+    Schedule by_k;  // work list in blocks of tile_n rows of k; header null: not wanted
+    i64 batch;
+    i64 q_rows;  // rows of q: of the packed tensor, or of one slot
+    i64 k_rows;  // rows of k
+    i64 accumulator_limit;  // rows of dQ accumulators there are
+    i32 tile_m;
+    i32 tile_n;
+    i32 fill;  // 1: rows where no token lives become entries
+    i32 reserved;
+};
+static_assert(sizeof(ScheduleArgs) == 160, "ORDER args");
+struct ForwardArgs {
+    Operand q;
+    Operand k;
+    Operand v;
+    Operand o;
+    Operand lse;  // float32; data null: not wanted
+    Schedule schedule;  // by q
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;  // INT_MAX: no edge; edges are clamped to +-2^30 by the host
+    i32 window_right;
+    f32 scale;  // softmax_scale
+    f32 softcap;
+};
+static_assert(sizeof(ForwardArgs) == 208, "ORDER args");
+struct BackwardPreArgs {
+    Operand o;
+    Operand dout;
+    Operand lse;  // float32
+    Operand dlse;  // float32; data null: absent
+    Schedule schedule;  // by q
+    u64 stats;  // float2[heads][stat_rows]: lse * log2(e), delta
+    u64 accumulator;  // float[heads][accumulator_rows][head_dim], in the main kernel's order
+    u64 turns;  // u32[heads][accumulator_rows / tile_m]: key blocks that have added their part
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 reserved;
+};
+static_assert(sizeof(BackwardPreArgs) == 200, "ORDER args");
+struct BackwardArgs {
+    Operand q;
+    Operand k;
+    Operand v;
+    Operand dout;
+    Operand dq;
+    Operand dk;
+    Operand dv;
+    Schedule schedule;  // by k
+    u64 stats;
+    u64 accumulator;
+    u64 turns;
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+    f32 softcap;
+};
+static_assert(sizeof(BackwardArgs) == 312, "ORDER args");
+struct BackwardPostArgs {
+    Operand dq;
+    Schedule schedule;  // by q
+    u64 accumulator;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+};
+static_assert(sizeof(BackwardPostArgs) == 88, "ORDER args");
+struct CheckArgs {
+    Lengths cu_q;
+    Lengths cu_k;
+    Lengths used_q;
+    Lengths used_k;
+    i64 batch;
+    i64 q_rows;
+    i64 k_rows;
+    i64 max_q;  // 0: no bound
+    i64 max_k;  // 0: no bound
+    u64 report;  // CheckReport
+};
+static_assert(sizeof(CheckArgs) == 112, "ORDER args");
+struct CheckReport {
+    u64 fault;  // smallest of index * 16 + kind over all faults; all ones: none
+    i64 found;  // the value found there
+};
+static_assert(sizeof(CheckReport) == 16, "ORDER args");
+
+// The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
+// them by ticket, in order, and may wait only for work with lower tickets.
+//
+// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block, last rows
+// first (with a causal mask the longest first), over its heads, query heads of one key head side by side.
+
+
+constexpr i64 L2_SECTION_BYTES = 32 << 20;
+
+struct Work {
+    Sequence sequence;
+    int head, block;
+    int more; // 0: no work is left
+    int reserved;
+};
+
+// The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
+DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
+    i64 low = 0, count = entries;
+    while (count > 1) {
+        const i64 step = (count + WARP - 1) / WARP;
+        const i64 probe = low + lane_index() * step;
+        const bool before = lane_index() * step < count && load(first_block + probe) <= at;
+        const int passed = population(warp_ballot(before)); // at least one: first_block[low] <= at
+        low += (passed - 1) * step;
+        count = smaller(step, count - (passed - 1) * step);
+    }
+    return low;
+}
+
+// A list, read by whole warps.
+struct ListReader {
+    const i64 *first_block;
+    const Sequence *sequences;
+    i64 blocks, entries; // blocks: of one head, all entries together
+
+    struct Place {
+        Sequence sequence;
+        i64 first; // blocks of all earlier entries
+        int block, blocks; // in the entry
+    };
+
+    DEVICE explicit ListReader(const Schedule &schedule)
+        : first_block(pointer<const i64>(schedule.first_block)), sequences(pointer<const Sequence>(schedule.sequences)),
+          blocks(load(&pointer<const ScheduleHeader>(schedule.header)->blocks)),
+          entries(load(&pointer<const ScheduleHeader>(schedule.header)->entries)) {}
+
+    DEVICE Place find(i64 block) const {
+        const i64 entry = find_sequence(first_block, entries, block);
+        const i64 first = load(first_block + entry);
+        return {load(sequences + entry), first, static_cast<int>(block - first),
+                static_cast<int>(load(first_block + entry + 1) - first)};
+    }
+};
+
+// Item `item` of `heads` heads, in the order described above; row_bytes: what one row of the streamed operands occupies in one head.
+DEVICE Work decode_work(const ListReader &list, u64 item, int heads, int group, int row_bytes) {
+    Work work = {};
+    if (item >= static_cast<u64>(list.blocks) * heads) return work;
+    const ListReader::Place place = list.find(static_cast<i64>(item / heads));
+    const i64 streamed = larger(place.sequence.q_len, place.sequence.k_len);
+    const i64 fitting = L2_SECTION_BYTES / larger(streamed * row_bytes, static_cast<i64>(1)) / group;
+    const int section_heads = static_cast<int>(smaller(larger(fitting, static_cast<i64>(1)) * group, static_cast<i64>(heads)));
+    const u64 local = item - static_cast<u64>(place.first) * heads;
+    const u64 section_items = static_cast<u64>(section_heads) * place.blocks;
+    const int section = static_cast<int>(local / section_items);
+    const int rest = static_cast<int>(local % section_items);
+    const int width = smaller(section_heads, heads - section * section_heads);
+    work.sequence = place.sequence;
+    work.head = section * section_heads + rest % width;
+    work.block = place.blocks - 1 - rest / width;
+    work.more = 1;
+    return work;
+}
+
+// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one may still be
+// read; the block sync at the top of every item separates a slot's readers from its next writer.
+struct WorkQueue {
+    const Schedule &schedule;
+    Work *slots; // Work[2]
+    int heads, group, row_bytes;
+    u64 ticket; // of the item after the current one; lane 0 of warp 0
+    int turn;
+
+    DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
+        : schedule(list), slots(slot_memory), heads(head_count), group(group_size), row_bytes(bytes), ticket(0), turn(0) {
+        if (thread_index() < WARP) {
+            draw();
+            publish();
+        }
+    }
+    // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did
+    // before is complete when it returns.
+    DEVICE const Work &next() {
+        block_sync();
+        const Work &work = slots[turn];
+        if (work.more && thread_index() < WARP) draw();
+        turn ^= 1;
+        return work;
+    }
+    // Warp 0, after the work on the current item and before next().
+    DEVICE void publish_next() {
+        if (thread_index() < WARP) publish();
+    }
+
+  private:
+    DEVICE void draw() {
+        if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(schedule.header)->ticket, 1);
+    }
+    DEVICE void publish() {
+        const Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads, group, row_bytes);
+        if (lane_index() == 0) slots[turn] = work;
+        warp_sync();
+    }
+};
+// Which keys a query sees: bottom-right aligned, by used lengths. With shift = k_len - q_len, query r sees key c iff
+//     c < k_len   and   c <= r + shift + right (causal: right = 0)   and   c >= r + shift - left.
+// Ranges of tiles come first; only tiles that a limit crosses are masked element by element, by selection, never by arithmetic.
+//
+// key_tiles and query_tiles describe the same set of (query tile, key tile) pairs exactly: a pair is in it iff some used query sees
+// some used key. The order of dQ's summands depends on that.
+
+
+// Half-open.
+struct Range {
+    int begin, end;
+};
+
+struct Mask {
+    int q_len, k_len, shift;
+    int left, right; // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
+
+    DEVICE Mask(const Sequence &s, int window_left, int window_right)
+        : q_len(s.q_len), k_len(s.k_len), shift(s.k_len - s.q_len), left(window_left), right(window_right) {}
+
+    // Last key that query r sees, plus one; first key.
+    DEVICE int key_end(int r) const {
+        return k_len;
+    }
+    DEVICE int key_begin(int r) const {
+        return 0;
+    }
+
+    // Key tiles that the queries of tile m see.
+    template <int M, int N> DEVICE Range key_tiles(int m) const {
+        const int first = m * M, last = smaller(first + M, q_len) - 1;
+        const int end = key_end(last), begin = key_begin(first);
+        if (end <= begin || last < first) return {0, 0};
+        return {begin / N, (end + N - 1) / N};
+    }
+    // Those of them that every query of the tile sees whole.
+    template <int M, int N> DEVICE Range whole_key_tiles(int m) const {
+        const int first = m * M, last = smaller(first + M, q_len) - 1;
+        return {(key_begin(last) + N - 1) / N, larger(key_end(first), 0) / N};
+    }
+    // Query tiles that see a key of tile n.
+    template <int M, int N> DEVICE Range query_tiles(int n) const {
+        const int first = n * N, last = smaller(first + N, k_len) - 1;
+        if (last < first) return {0, 0};
+        return {0, (q_len + M - 1) / M};
+    }
+};
+// Online softmax over key tiles, in the base-2 domain: weights are 2^(score * factor - reference), factor = softmax_scale * log2(e).
+//
+// Every row keeps a reference and the sum of its weights. FlashAttention-2 (arXiv:2307.08691) moves the reference to the running
+// maximum at every tile, which costs two shuffles a row and a pass over the output. Here the reference only follows when a score
+// exceeds it by more than HEADROOM, which after the first tile is rare: until then weights grow to at most 2^HEADROOM, which the
+// 16-bit type and the float32 sums hold without loss. Each lane looks at its own scores; a vote decides whether the warp enters the
+// branch that moves references, and there each row decides for itself by its own maximum: a row's bits do not depend on its
+// neighbours.
+//
+// A row that has seen no key has reference -LARGEST: finite, so that a masked score (-inf) minus it is -inf and never NaN, and so low
+// that any real score exceeds it. A tile in which a row sees nothing changes neither its reference nor its sum nor its output.
+
+
+constexpr float HEADROOM = 8.0f;
+
+// M blocks of 16 rows a warp; index 0 and 1 of a block are rows g and g + 8 (ptx/mma.cuh).
+template <int M> struct Softmax {
+    float reference[M][2], sum[M][2];
+
+    DEVICE Softmax() {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            reference[m][0] = reference[m][1] = -LARGEST;
+            sum[m][0] = sum[m][1] = 0.0f;
+        }
+    }
+
+    // Turns a tile's scores into weights, raising references (and scaling `output`) where they are outgrown.
+    template <int N, int D> DEVICE void weigh(float (&scores)[M][N][4], float (&output)[M][D][4], float factor) {
+        float top[M][2];
+        bool outgrown = false;
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                top[m][half] = -infinity();
+#pragma unroll
+                for (int n = 0; n < N; n++)
+                    top[m][half] = max_f32(top[m][half], max_f32(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+                outgrown |= fma_f32(top[m][half], factor, -reference[m][half]) > HEADROOM;
+            }
+        if (warp_any(outgrown)) raise(top, output, factor);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int n = 0; n < N; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    scores[m][n][i] = ex2(fma_f32(scores[m][n][i], factor, -reference[m][i / 2]));
+                    sum[m][i / 2] += scores[m][n][i];
+                }
+    }
+
+    // Sums over the four lanes of each row; then 1 / sum (0 for a row without a key) and the natural logarithm of the sum of exps.
+    DEVICE void finish(float (&scale)[M][2], float (&lse)[M][2]) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float total = sum[m][half];
+                total += shuffle_xor(total, 1);
+                total += shuffle_xor(total, 2);
+                const bool unseen = total == 0.0f; // a seen row's sum holds the weight that set its reference
+                scale[m][half] = unseen ? 0.0f : rcp(total);
+                lse[m][half] = unseen ? -infinity() : (reference[m][half] + lg2(total)) * LN_2;
+            }
+    }
+
+  private:
+    template <int D> DEVICE void raise(float (&top)[M][2], float (&output)[M][D][4], float factor) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float highest = max_f32(top[m][half], shuffle_xor(top[m][half], 1));
+                highest = max_f32(highest, shuffle_xor(highest, 2));
+                if (!(fma_f32(highest, factor, -reference[m][half]) > HEADROOM)) continue;
+                const float next = highest * factor;
+                const float shrink = ex2(reference[m][half] - next);
+                reference[m][half] = next;
+                sum[m][half] *= shrink;
+#pragma unroll
+                for (int d = 0; d < D; d++) {
+                    output[m][d][2 * half] *= shrink;
+                    output[m][d][2 * half + 1] *= shrink;
+                }
+            }
+    }
+};
+
+// Products of tiles: accumulators in registers, operands from shared memory or registers, by mma.sync.
+//
+// A warp's accumulators are float[M][N][4]: M blocks of 16 rows, N blocks of 8 columns (layout: ptx/mma.cuh). The contraction runs in
+// steps of 16, in ascending order; a last step of 8 uses the half-size instruction, so nothing is padded. The order is part of the
+// numerical contract: a step over zeros leaves every accumulator bit as it was.
+
+// Tiles of 16-bit elements in shared memory, and the addresses at which ldmatrix reads their fragments.
+//
+// A row of COLUMNS elements is COLUMNS / 8 chunks of 16 bytes, without padding. ldmatrix reads one chunk column of eight rows at a
+// time; those eight chunks must lie in eight different groups of four banks. They do if the number of chunks is odd. If it is even,
+// the chunk index is XORed with the row bits that would otherwise collide:
+//
+//     chunks % 8 == 0    chunk ^ (row & 7)            every row starts at the same bank
+//     chunks % 4 == 0    chunk ^ (row >> 1 & 3)       every second row does
+//     chunks % 2 == 0    chunk ^ (row >> 2 & 1)       every fourth row does
+//
+// so every head size, 72 as well as 64, is stored exactly and read without conflicts.
+
+// The 16-bit operand type of this kernel.
+
+
+// Two floats as a pair of operand elements, and one element as a float.
+DEVICE u32 pack(float lo, float hi) { return pack_bf16(lo, hi); }
+DEVICE float unpack(u16 bits) { return unpack_bf16(bits); }
+// Matrix instructions of sm_80 and later: ldmatrix and mma.sync with float32 accumulation. All lanes of a warp take part.
+//
+// Fragments, with g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+//     A  a0 (row g, k 2t..)  a1 (g + 8, 2t..)  a2 (g, 2t + 8..)  a3 (g + 8, 2t + 8..)      pairs of 16-bit values
+//     B  b0 (k 2t.., column g)  b1 (k 2t + 8.., column g)
+//     C  c0, c1 (row g, columns 2t, 2t + 1)  c2, c3 (row g + 8)
+// m16n8k8 has a0, a1 and b0 alone.
+
+// ldmatrix.sync.aligned.m8n8.x4.shared.b16, sm_75, ISA 6.5: lanes 8i ... 8i + 7 give the rows of matrix i.
+DEVICE void ldmatrix_x4(u32 (&r)[4], u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+DEVICE void ldmatrix_x4_trans(u32 (&r)[4], u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+// x2: lanes 0 ... 15 give the rows; the addresses of the others are ignored.
+DEVICE void ldmatrix_x2(u32 &r0, u32 &r1, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r0), "=r"(r1)
+                 : "r"(address)
+                 : "memory");
+}
+DEVICE void ldmatrix_x2_trans(u32 &r0, u32 &r1, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r0), "=r"(r1)
+                 : "r"(address)
+                 : "memory");
+}
+DEVICE void ldmatrix_x1(u32 &r0, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r0) : "r"(address) : "memory");
+}
+
+// mma.sync.aligned.m16n8k16.row.col.f32.bf16, sm_80, ISA 7.0: c += a * b.
+DEVICE void mma_m16n8k16_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// mma.sync.aligned.m16n8k8.row.col.f32.bf16, sm_80, ISA 7.0.
+DEVICE void mma_m16n8k8_bf16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+// mma.sync.aligned.m16n8k16.row.col.f32.f16, sm_80, ISA 7.0: c += a * b.
+DEVICE void mma_m16n8k16_fp16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// mma.sync.aligned.m16n8k8.row.col.f32.f16, sm_80, ISA 7.0.
+DEVICE void mma_m16n8k8_fp16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+
+template <int COLUMNS> struct SharedTile {
+    static_assert(COLUMNS % 8 == 0, "a row is whole chunks of 16 bytes");
+    static constexpr int CHUNKS = COLUMNS / 8;
+    static constexpr int PITCH = COLUMNS * 2;
+    static constexpr int SWIZZLE_BITS = CHUNKS % 8 == 0 ? 3 : CHUNKS % 4 == 0 ? 2 : CHUNKS % 2 == 0 ? 1 : 0;
+
+    static DEVICE u32 swizzle(u32 row) { return (row >> (3 - SWIZZLE_BITS)) & ((1u << SWIZZLE_BITS) - 1); }
+    // Byte offset of a chunk.
+    static DEVICE u32 offset(u32 row, u32 chunk) { return row * PITCH + ((chunk ^ swizzle(row)) << 4); }
+};
+
+// Where this lane's row of an ldmatrix.x4 lies. Two arrangements serve all operands (rows and chunk columns of the four matrices):
+//     DOWN    rows 0-7, 8-15 of chunk 0, then of chunk 1      A as [m][k], and B as [k][n] (trans)
+//     ACROSS  rows 0-7 of chunks 0, 1, then rows 8-15         B as [n][k], and A as [k][m] (trans)
+enum Arrangement { DOWN, ACROSS };
+
+template <int COLUMNS, Arrangement ARRANGEMENT> struct FragmentAddress {
+    using Tile = SharedTile<COLUMNS>;
+    // Pairs of chunks that the swizzle permutes among themselves; its lowest bit only swaps the chunks of a pair.
+    static constexpr u32 PAIRS = Tile::SWIZZLE_BITS > 1 ? 1u << (Tile::SWIZZLE_BITS - 1) : 1;
+    u32 tile; // shared address of row 0
+    u32 lane; // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
+
+    // Rows given to at() are multiples of 8, so the lane's swizzle is fixed.
+    DEVICE explicit FragmentAddress(u32 tile_address) : tile(tile_address) {
+        const u32 index = static_cast<u32>(lane_index());
+        const u32 row = ARRANGEMENT == DOWN ? index & 15 : (index & 7) + (index >> 4 << 3);
+        lane = Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1);
+    }
+    // Address for the 16 rows from `row` and the 16 columns from 16 * pair.
+    DEVICE u32 at(int row, int pair) const {
+        const u32 p = static_cast<u32>(pair);
+        return (lane ^ (p % PAIRS * 32)) + (tile + static_cast<u32>(row) * Tile::PITCH + p / PAIRS * PAIRS * 32);
+    }
+};
+
+template <int M, int N> DEVICE void clear(float (&c)[M][N][4]) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
+}
+
+DEVICE void mma_step(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_bf16(c, a, b0, b1); }
+DEVICE void mma_half_step(float (&c)[4], const u32 (&a)[4], u32 b0) { mma_m16n8k8_bf16(c, a[0], a[1], b0); }
+
+// A operand stored as [m][k].
+template <int COLUMNS> struct RowsOfA {
+    FragmentAddress<COLUMNS, DOWN> address;
+    int row;
+    DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4(a, address.at(row + m * 16, step)); }
+    DEVICE void load_half(u32 (&a)[4], int m, int step) const { ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step)); }
+};
+// A operand stored as [k][m]; `pair` is the first 16 columns of this warp.
+template <int COLUMNS> struct ColumnsOfA {
+    FragmentAddress<COLUMNS, ACROSS> address;
+    int pair;
+    DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4_trans(a, address.at(step * 16, pair + m)); }
+};
+// A operand in registers, loaded before.
+template <int M, int STEPS> struct RegistersOfA {
+    u32 fragment[M][STEPS][4];
+    DEVICE void load(u32 (&a)[4], int m, int step) const {
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[i] = fragment[m][step][i];
+    }
+    DEVICE void load_half(u32 (&a)[4], int m, int step) const {
+        a[0] = fragment[m][step][0];
+        a[1] = fragment[m][step][1];
+    }
+};
+// A operand made of accumulators of an earlier product: the layouts agree, so a pair of blocks is rounded and packed in place.
+template <int M, int N> struct AccumulatorsAsA {
+    const float (&c)[M][N][4];
+    DEVICE void load(u32 (&a)[4], int m, int step) const {
+        a[0] = pack(c[m][2 * step][0], c[m][2 * step][1]);
+        a[1] = pack(c[m][2 * step][2], c[m][2 * step][3]);
+        a[2] = pack(c[m][2 * step + 1][0], c[m][2 * step + 1][1]);
+        a[3] = pack(c[m][2 * step + 1][2], c[m][2 * step + 1][3]);
+    }
+};
+
+// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`.
+template <int COLUMNS> struct RowsOfB {
+    FragmentAddress<COLUMNS, ACROSS> address;
+    int row;
+    DEVICE int blocks(int wanted) const { return wanted; }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(row + pair * 16, step)); }
+    DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x2(b[0], b[1], address.at(row + pair * 16, step));
+    }
+    // The first 8 of 16 contraction columns, for block n.
+    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(row + n * 8, step)); }
+};
+// B operand stored as [k][n], from column 16 * first_pair on. EXACT: all of the blocks asked for are there; else columns may end earlier,
+// as they do for the last warp when warps share a row whose pairs don't divide evenly.
+template <int COLUMNS, bool EXACT = true> struct ColumnsOfB {
+    FragmentAddress<COLUMNS, DOWN> address;
+    int first_pair;
+    DEVICE int blocks(int wanted) const { return EXACT ? wanted : COLUMNS / 8 - 2 * first_pair; }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair)); }
+    DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x2_trans(b[0], b[1], address.at(step * 16, first_pair + pair));
+    }
+};
+
+// c += A B over K columns of the contraction, a multiple of 16.
+template <int K, int M, int N, typename A, typename B> DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
+#pragma unroll
+    for (int step = 0; step < K / 16; step++) {
+        u32 fa[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) a.load(fa[m], m, step);
+#pragma unroll
+        for (int pair = 0; pair < (N + 1) / 2; pair++) {
+            const int blocks = b.blocks(N) - 2 * pair;
+            u32 fb[4];
+            if (2 * pair + 1 < N && blocks > 1) {
+                b.load(fb, pair, step);
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+                    mma_step(c[m][2 * pair], fa[m], fb[0], fb[1]);
+                    mma_step(c[m][2 * pair + 1], fa[m], fb[2], fb[3]);
+                }
+            } else if (blocks > 0) {
+                b.load_single(fb, pair, step);
+#pragma unroll
+                for (int m = 0; m < M; m++) mma_step(c[m][2 * pair], fa[m], fb[0], fb[1]);
+            }
+        }
+    }
+}
+
+// The last 8 columns of a contraction over K = 8 * odd: A stored as [m][k] or in registers, B stored as [n][k].
+template <int K, int M, int N, typename A, typename B> DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
+    constexpr int STEP = K / 16;
+    u32 fa[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++) a.load_half(fa[m], m, STEP);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        u32 fb;
+        b.load_half(fb, n, STEP);
+#pragma unroll
+        for (int m = 0; m < M; m++) mma_half_step(c[m][n], fa[m], fb);
+    }
+}
+// Tiles between global memory and shared memory. Every offset is 64-bit from its first multiplication.
+
+
+// One head's rows of an operand, from some row on.
+struct Rows {
+    u16 *data;      // row 0
+    i64 row_stride; // elements
+
+    DEVICE u16 *row(int i) const { return data + static_cast<i64>(i) * row_stride; }
+};
+DEVICE Rows rows_of(const Operand &operand, int batch, i64 row, int head) {
+    const i64 offset = batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride;
+    return {pointer<u16>(operand.data) + offset, operand.row_stride};
+}
+DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
+    return pointer<float>(operand.data) + (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
+}
+
+
+// Starts copying one chunk to shared memory, or zeros in its place, whatever memory holds there (NaN times zero is NaN): then nothing is
+// read. Complete after cp_async_wait.
+DEVICE void load_chunk(u32 to, const u16 *from, bool inside) {
+    cp_async_16(to, from, inside ? 16 : 0);
+}
+
+// Starts copying rows first ... first + ROWS - 1 into a tile, by THREADS threads of which this is number `thread`. Rows from `limit` on
+// become zeros.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void load_tile(u32 tile, const Rows &source, int first, int limit, int thread) {
+    using Tile = SharedTile<COLUMNS>;
+    constexpr int CHUNKS = Tile::CHUNKS;
+    constexpr int PASSES = (ROWS * CHUNKS + THREADS - 1) / THREADS;
+    constexpr int STEP = THREADS / CHUNKS;
+    if constexpr (THREADS % (8 * CHUNKS) == 0) {
+        // A thread keeps its chunk column, and its rows are 8 * k apart: one address, then additions.
+        const int row = thread / CHUNKS, chunk = thread % CHUNKS;
+        const u32 to = tile + Tile::offset(row, chunk);
+        const u16 *from = source.row(first + row) + chunk * 8;
+        const i64 advance = STEP * source.row_stride;
+#pragma unroll
+        for (int i = 0; i < PASSES; i++) {
+            if (ROWS % STEP == 0 || row + i * STEP < ROWS)
+                load_chunk(to + i * STEP * Tile::PITCH, from, first + row + i * STEP < limit);
+            from += advance;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < PASSES; i++) {
+            const int at = thread + i * THREADS;
+            const int row = at / CHUNKS, chunk = at % CHUNKS;
+            if (ROWS * CHUNKS % THREADS == 0 || at < ROWS * CHUNKS)
+                load_chunk(tile + Tile::offset(row, chunk), source.row(first + row) + chunk * 8, first + row < limit);
+        }
+    }
+}
+
+// Writes one chunk of a row.
+DEVICE void store_chunk(u16 *to, Vector4 value) {
+    store(reinterpret_cast<Vector4 *>(to), value);
+}
+
+// Copies a tile out to rows first ... first + ROWS - 1 that are below `limit`, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void store_tile(const Rows &target, u32 tile, int first, int limit, int thread) {
+    using Tile = SharedTile<COLUMNS>;
+    constexpr int CHUNKS = Tile::CHUNKS;
+#pragma unroll
+    for (int i = 0; i < (ROWS * CHUNKS + THREADS - 1) / THREADS; i++) {
+        const int at = thread + i * THREADS;
+        const int row = at / CHUNKS, chunk = at % CHUNKS;
+        if ((ROWS * CHUNKS % THREADS == 0 || at < ROWS * CHUNKS) && first + row < limit)
+            store_chunk(target.row(first + row) + chunk * 8, load_shared(tile + Tile::offset(row, chunk)));
+    }
+}
+
+// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
+// the last column are left out.
+template <int COLUMNS, int M, int N>
+DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], const float (&factor)[M][2]) {
+    using Tile = SharedTile<COLUMNS>;
+    const u32 g = static_cast<u32>(lane_index()) / 4, t = static_cast<u32>(lane_index()) % 4;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        const u32 r = row + m * 16 + g;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float(&v)[4] = c[m][n];
+            if (block + n >= Tile::CHUNKS) continue;
+            store_shared(tile + Tile::offset(r, block + n) + 4 * t, pack(v[0] * factor[m][0], v[1] * factor[m][0]));
+            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, pack(v[2] * factor[m][1], v[3] * factor[m][1]));
+        }
+    }
+}
+// The same with one factor for all.
+template <int COLUMNS, int M, int N>
+DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], float factor) {
+    float factors[M][2];
+#pragma unroll
+    for (int m = 0; m < M; m++) factors[m][0] = factors[m][1] = factor;
+    put_accumulators<COLUMNS>(tile, row, block, c, factors);
+}
+
+// Two neighbouring elements.
+DEVICE void store_pair(u16 *to, u32 pair) {
+    store(reinterpret_cast<u32 *>(to), pair);
+}
+// The float32 accumulators of dQ in global memory. A tile of TILE_M rows and HEAD_DIM columns is stored in the order in which the main
+// kernel's warps hold it, so that every addition is contiguous across a warp; the finishing kernel reads it by the same mapping.
+//
+// DQ_ROW_WARPS warps stand one below the other; each has blocks of 16 rows and 8 columns, of which a lane has four elements
+// (layout C of ptx/mma.cuh).
+
+
+constexpr int DQ_ROW_WARPS = 2;
+constexpr int DQ_ROW_BLOCKS = TILE_M / DQ_ROW_WARPS / 16;
+constexpr int DQ_COLUMN_BLOCKS = HEAD_DIM / 8;
+
+// Index of the four elements' group, counted over the tile: 128 floats a group and warp.
+DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
+    return (row_block * DQ_COLUMN_BLOCKS + column_block) * DQ_ROW_WARPS + row_warp;
+}
+// Index of element i of this lane in a group.
+DEVICE int accumulator_element(int group, int i) {
+    return (group * WARP + lane_index()) * 4 + i; // one vector of four
+}
+// The tile of (head, row block).
+DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
+    return pointer<float>(base) + (head * rows + first_row + static_cast<i64>(block) * TILE_M) * HEAD_DIM;
+}
+// How often that tile has been added to.
+DEVICE u32 *turn_of(u64 base, int head, i64 rows, i64 first_row, int block) {
+    return pointer<u32>(base) + (head * (rows / TILE_M) + first_row / TILE_M + block);
+}
+// Order between blocks and between kernels.
+
+// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value is `expected`. One lane waits, then a warp sync.
+DEVICE void global_wait_equal(const u32 *address, u32 expected) {
+    u32 value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    } while (value != expected);
+}
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+DEVICE void global_release_add(u32 *address, u32 value) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// griddepcontrol.wait, sm_90, ISA 7.8: the kernels before this one in the chain are complete and their writes visible.
+DEVICE void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// griddepcontrol.launch_dependents, sm_90, ISA 7.8: the next kernel of the chain may start to be placed.
+DEVICE void allow_successor() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+constexpr int DQ_COLUMN_WARPS = WARPS / DQ_ROW_WARPS;
+constexpr int DQ_ROWS = TILE_M / DQ_ROW_WARPS;
+constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
+
+static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0, "whole blocks");
+
+// One column of blocks may end early only if the pairs don't divide evenly.
+constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
+constexpr bool DV_EXACT = DV_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM_V;
+constexpr bool DQ_EXACT = DQ_PAIRS * DQ_COLUMN_WARPS * 16 == HEAD_DIM;
+
+// ---- Shared memory ----------------------------------------------------------------------------------------------------
+
+// k, v: the item's tile, at the end dK and dV. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query].
+constexpr int K_OFFSET = 0;
+constexpr int V_OFFSET = 8192;
+constexpr int Q_OFFSET = 16384;
+constexpr int DOUT_OFFSET = 32768;
+constexpr int STATS_OFFSET = 65536;
+constexpr int P_OFFSET = 49152;
+constexpr int DS_OFFSET = 57344;
+constexpr int WORK_OFFSET = 66560;
+constexpr int Q_BYTES = TILE_M * HEAD_DIM * 2;
+constexpr int DOUT_BYTES = TILE_M * HEAD_DIM_V * 2;
+constexpr int STATS_BYTES = TILE_M * 8;
+static_assert(WORK_OFFSET + 2 * sizeof(Work) == 66688, "the kernel and its budget agree");
+
+// ---- Barriers ---------------------------------------------------------------------------------------------------------
+//
+// Block syncs alone:
+//     top of an item     all of the item before is done
+//     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
+//                        next, p and ds are free
+//     after scores       p and ds are visible
+//     STAGES == 1 only   after a step: its stage may be filled again
+//     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
+
+// ---- Roles ------------------------------------------------------------------------------------------------------------
+
+using Scores = float[SCORE_KEYS / 16][SCORE_QUERIES / 8][4];
+using DK = float[DKV_KEYS / 16][DK_PAIRS * 2][4];
+using DV = float[DKV_KEYS / 16][DV_PAIRS * 2][4];
+using DQ = float[DQ_ROWS / 16][DQ_PAIRS * 2][4];
+
+// One item.
+struct Backward {
+    const BackwardArgs &args;
+    const Work &work;
+    const Mask mask;
+    const u32 shared;
+    const int warp;
+    const Range tiles; // query tiles that see one of the item's keys
+    const int first_key;
+
+    DEVICE Backward(const BackwardArgs &a, const Work &w)
+        : args(a), work(w), mask(w.sequence, a.window_left, a.window_right), shared(shared_address(shared_memory())),
+          warp(uniform(thread_index() / WARP)), tiles(uniform_range(mask.query_tiles<TILE_M, TILE_N>(w.block))),
+          first_key(uniform(w.block * TILE_N)) {}
+
+    static DEVICE Range uniform_range(Range r) { return {uniform(r.begin), uniform(r.end)}; }
+
+    // Steps run over query heads and, inside, over query tiles.
+    DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
+    DEVICE int head_of(int step) const { return work.head * args.group + step / (tiles.end - tiles.begin); }
+    DEVICE int tile_of(int step) const { return tiles.begin + step % (tiles.end - tiles.begin); }
+
+    DEVICE void load_keys() const {
+        const Sequence &s = work.sequence;
+        load_tile<TILE_N, HEAD_DIM, THREADS>(shared + K_OFFSET, rows_of(args.k, s.k_batch, s.k_begin, work.head), first_key,
+                                             s.k_len, thread_index());
+        load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET, rows_of(args.v, s.k_batch, s.k_begin, work.head), first_key,
+                                               s.k_len, thread_index());
+    }
+    // Rows past the last query become zeros, statistics included: weight 1, gradient 0.
+    DEVICE void load_queries(int step) const {
+        const Sequence &s = work.sequence;
+        const int stage = step % STAGES, head = head_of(step), first = tile_of(step) * TILE_M;
+        load_tile<TILE_M, HEAD_DIM, THREADS>(shared + Q_OFFSET + stage * Q_BYTES, rows_of(args.q, s.q_batch, s.q_begin, head),
+                                             first, s.q_len, thread_index());
+        load_tile<TILE_M, HEAD_DIM_V, THREADS>(shared + DOUT_OFFSET + stage * DOUT_BYTES,
+                                               rows_of(args.dout, s.q_batch, s.q_begin, head), first, s.q_len, thread_index());
+        const Float2 *stats = pointer<const Float2>(args.stats) + (head * args.stat_rows + s.stat_row + first);
+        for (int row = thread_index(); row < TILE_M; row += THREADS)
+            cp_async_8(shared + STATS_OFFSET + stage * STATS_BYTES + row * 8, stats + row, first + row < s.q_len ? 8 : 0);
+    }
+
+    DEVICE void run() const {
+        DK dk;
+        DV dv;
+        clear(dk);
+        clear(dv);
+        const int count = steps();
+        if (count > 0) {
+            load_keys();
+#pragma unroll
+            for (int i = 0; i < STAGES - 1; i++) {
+                if (i < count) load_queries(i);
+                cp_async_commit();
+            }
+            for (int step = 0; step < count; step++) {
+                cp_async_wait<STAGES - 2>();
+                block_sync();
+                if (step + STAGES - 1 < count) load_queries(step + STAGES - 1);
+                cp_async_commit();
+                if (step > 0) pass_turn(step - 1);
+                scores(step);
+                block_sync();
+                gradients(step, dk, dv);
+            }
+            cp_async_wait<0>();
+            block_sync();
+            pass_turn(count - 1);
+        }
+        finish(dk, dv);
+    }
+
+  private:
+    // P^T and dS^T of one query tile into shared memory.
+    DEVICE void scores(int step) const {
+        const int key = warp / SCORE_QUERY_WARPS * SCORE_KEYS, query = warp % SCORE_QUERY_WARPS * SCORE_QUERIES;
+        const int stage = step % STAGES;
+        Scores p, ds;
+        clear(p);
+        clear(ds);
+        {
+            const RowsOfA<HEAD_DIM> k = {FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), key};
+            const RowsOfB<HEAD_DIM> q = {FragmentAddress<HEAD_DIM, ACROSS>(shared + Q_OFFSET + stage * Q_BYTES), query};
+            multiply<HEAD_DIM>(p, k, q);
+        }
+        {
+            const RowsOfA<HEAD_DIM_V> v = {FragmentAddress<HEAD_DIM_V, DOWN>(shared + V_OFFSET), key};
+            const RowsOfB<HEAD_DIM_V> dout = {
+                FragmentAddress<HEAD_DIM_V, ACROSS>(shared + DOUT_OFFSET + stage * DOUT_BYTES), query};
+            multiply<HEAD_DIM_V>(ds, v, dout);
+        }
+        const int first_query = tile_of(step) * TILE_M;
+        const bool masked = !sees_whole(first_query);
+        weigh(p, ds, shared + STATS_OFFSET + stage * STATS_BYTES + query * 8);
+        if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
+        put_accumulators<TILE_M>(shared + P_OFFSET, key, query / 8, p, 1.0f);
+        put_accumulators<TILE_M>(shared + DS_OFFSET, key, query / 8, ds, 1.0f);
+    }
+
+    // Whether every query of a tile sees every key of the item.
+    DEVICE bool sees_whole(int first_query) const {
+        return mask.key_end(first_query) >= first_key + TILE_N && mask.key_begin(first_query + TILE_M - 1) <= first_key;
+    }
+
+    // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
+    DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
+        const float factor = args.scale * LOG2_E;
+#pragma unroll
+        for (int n = 0; n < SCORE_QUERIES / 8; n++) {
+            const Vector4 raw = load_shared(stats + n * 64 + lane_index() % 4 * 16);
+            const float lse[2] = {bits_to_float(raw.x), bits_to_float(raw.z)};
+            const float delta[2] = {bits_to_float(raw.y), bits_to_float(raw.w)};
+#pragma unroll
+            for (int m = 0; m < SCORE_KEYS / 16; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    p[m][n][i] = ex2(fma_f32(p[m][n][i], factor, -lse[i % 2]));
+                    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
+                }
+        }
+    }
+
+    // Zeros, by selection, where a query does not see a key. Query and key: this warp's first.
+    DEVICE void clear_invisible(Scores &p, Scores &ds, int query, int key) const {
+        const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+        for (int n = 0; n < SCORE_QUERIES / 8; n++)
+#pragma unroll
+            for (int odd = 0; odd < 2; odd++) {
+                const int row = query + n * 8 + 2 * t + odd;
+                const int begin = mask.key_begin(row) - key - g, end = mask.key_end(row) - key - g;
+#pragma unroll
+                for (int m = 0; m < SCORE_KEYS / 16; m++)
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        const int at = m * 16 + half * 8;
+                        if (at < begin || at >= end) p[m][n][2 * half + odd] = ds[m][n][2 * half + odd] = 0.0f;
+                    }
+            }
+    }
+
+    // What one query tile adds to dV, dK and dQ.
+    DEVICE void gradients(int step, DK &dk, DV &dv) const {
+        const int stage = step % STAGES;
+        const u32 q_tile = shared + Q_OFFSET + stage * Q_BYTES, dout_tile = shared + DOUT_OFFSET + stage * DOUT_BYTES;
+        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        multiply<TILE_M>(dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
+                         ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
+        multiply<TILE_M>(dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
+                         ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+
+        const int row_warp = warp / DQ_COLUMN_WARPS, pair = warp % DQ_COLUMN_WARPS * DQ_PAIRS;
+        DQ dq;
+        clear(dq);
+        multiply<TILE_N>(dq, ColumnsOfA<TILE_M>{FragmentAddress<TILE_M, ACROSS>(shared + DS_OFFSET), row_warp * DQ_ROWS / 16},
+                         ColumnsOfB<HEAD_DIM, DQ_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), pair});
+        if (work.sequence.accumulator_row < 0)
+            write_dq(step, dq, row_warp * DQ_ROWS, pair * 2);
+        else
+            add_dq(step, dq, row_warp, pair * 2);
+    }
+
+    // The only key tile: dQ is complete.
+    DEVICE void write_dq(int step, const DQ &dq, int row, int block) const {
+        const Sequence &s = work.sequence;
+        const Rows rows = rows_of(args.dq, s.q_batch, s.q_begin, head_of(step));
+        const int g = lane_index() / 4, t = lane_index() % 4, first = tile_of(step) * TILE_M + row;
+#pragma unroll
+        for (int m = 0; m < DQ_ROWS / 16; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int r = first + m * 16 + half * 8 + g;
+                if (r >= s.q_len) continue;
+                u16 *to = rows.row(r) + block * 8 + 2 * t;
+#pragma unroll
+                for (int n = 0; n < DQ_PAIRS * 2; n++)
+                    if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS)
+                        store_pair(to + n * 8, pack(dq[m][n][2 * half] * args.scale, dq[m][n][2 * half + 1] * args.scale));
+            }
+    }
+
+    DEVICE void add_dq(int step, const DQ &dq, int row_warp, int block) const {
+        const Sequence &s = work.sequence;
+        float *tile = accumulator_tile(args.accumulator, head_of(step), args.accumulator_rows, s.accumulator_row, tile_of(step));
+        if (lane_index() == 0) global_wait_equal(turn(step), turn_number(step));
+        warp_sync();
+#pragma unroll
+        for (int m = 0; m < DQ_ROW_BLOCKS; m++)
+#pragma unroll
+            for (int n = 0; n < DQ_PAIRS * 2; n++)
+                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS) {
+                    const int group = accumulator_group(m, block + n, row_warp);
+                    reduce_add(tile + accumulator_element(group, 0), dq[m][n]);
+                }
+    }
+
+    DEVICE u32 *turn(int step) const {
+        return turn_of(args.turns, head_of(step), args.accumulator_rows, work.sequence.accumulator_row, tile_of(step));
+    }
+    // Key tiles that add to a query tile before this one: those after it.
+    DEVICE u32 turn_number(int step) const {
+        return static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile_of(step)).end - 1 - work.block);
+    }
+    // After a block sync: all warps have added their parts of a step.
+    DEVICE void pass_turn(int step) const {
+        if (thread_index() == 0 && work.sequence.accumulator_row >= 0) global_release_add(turn(step), 1);
+    }
+
+    // dK and dV leave through the tiles of K and V.
+    DEVICE void finish(const DK &dk, const DV &dv) const {
+        const Sequence &s = work.sequence;
+        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
+        put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
+        block_sync();
+        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, work.head), shared + K_OFFSET, first_key,
+                                              s.k_len, thread_index());
+        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, work.head), shared + V_OFFSET, first_key,
+                                                s.k_len, thread_index());
+    }
+};
+
+// ---- Entry ------------------------------------------------------------------------------------------------------------
+
+KERNEL(THREADS, BLOCKS_PER_SM) vf_bwd_sm80_d64_bf16_deterministic(PARAMETER BackwardArgs args) {
+    allow_successor();
+    wait_for_predecessor();
+    // A row of queries brings q and dO and takes dQ, for every query head of the group.
+    const int row_bytes = (HEAD_DIM * 6 + HEAD_DIM_V * 2) * args.group;
+    WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads / args.group, 1, row_bytes);
+    for (;;) {
+        const Work &work = queue.next();
+        if (!work.more) break;
+        Backward(args, work).run();
+        queue.publish_next();
+    }
+}

@@ -1,0 +1,575 @@
+// vf_schedule: generated from templates/schedule.cu.
+//
+//   varflash show --spec 'kernel=schedule arch=sm_80'
+//
+// Budget: 1024 threads, 4120 bytes of shared memory, 1 blocks per SM, 64 registers per thread.
+
+// ---- Contract ---------------------------------------------------------------------------------------------------------
+//
+// Turns lengths on the device into the work lists that the attention kernels draw from. One block of threads, O(batch), no host in
+// between: a captured graph replays it with other lengths in the same buffers.
+//
+//     cu_seqlens, seqused  ->  by_q: entries in blocks of tile_m rows of q    by_k: entries in blocks of tile_n rows of k
+//
+// An entry is a sequence, or a gap: rows of the list's side where no token lives (past seqused, between sequences, before the first, after
+// the last). A gap is an entry whose other side is empty: rows that see nothing are written as zeros anyway, and a batch
+// without gaps pays nothing. Entries stand in decreasing order of the other side's length (what one block of an entry costs), to within an
+// eighth of an octave: a counting sort. Their order among equals is arbitrary; no result depends on it.
+//
+// Whatever the lengths say, every range lies inside the tensors: all clamping is here, once.
+
+// Plain arithmetic that every layer may use.
+
+// CUDA built-ins, the only place that names them: types, indices, shared memory, barriers, shuffles, votes, atomics, bit casts.
+// A simulator replaces this folder with CPU versions; therefore built-in variables are functions here.
+
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using f32 = float;
+using u64 = unsigned long long;
+
+#define DEVICE __device__ __forceinline__
+#define KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+#define PARAMETER const __grid_constant__
+
+struct alignas(16) Vector4 {
+    u32 x, y, z, w;
+};
+struct alignas(8) Float2 {
+    float x, y;
+};
+struct alignas(16) Float4 {
+    float x, y, z, w;
+};
+
+constexpr int WARP = 32;
+constexpr u32 FULL_WARP = 0xFFFFFFFFu;
+
+DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
+DEVICE int lane_index() { return static_cast<int>(threadIdx.x % WARP); }
+DEVICE int block_index() { return static_cast<int>(blockIdx.x); }
+DEVICE int grid_blocks() { return static_cast<int>(gridDim.x); }
+
+// The block's dynamic shared memory; its layout is the budget's.
+DEVICE unsigned char *shared_memory() {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    return memory;
+}
+template <typename T> DEVICE T *shared_pointer(int byte_offset) {
+    return reinterpret_cast<T *>(shared_memory() + byte_offset);
+}
+// Address in the shared window, as ldmatrix and cp.async take it.
+DEVICE u32 shared_address(const void *pointer) { return static_cast<u32>(__cvta_generic_to_shared(pointer)); }
+
+// A device address from a kernel argument.
+template <typename T> DEVICE T *pointer(u64 address) { return reinterpret_cast<T *>(address); }
+
+DEVICE void block_sync() { __syncthreads(); }
+DEVICE void warp_sync() { __syncwarp(); }
+
+template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
+template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
+template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// A value that is the same in all lanes, in a form in which the compiler knows it.
+template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
+DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
+DEVICE bool warp_any(bool predicate) { return __any_sync(FULL_WARP, predicate) != 0; }
+
+DEVICE int population(u32 bits) { return __popc(bits); }
+DEVICE int lowest_bit(u32 bits) { return __ffs(static_cast<int>(bits)) - 1; }
+DEVICE int leading_zeros(u32 bits) { return __clz(static_cast<int>(bits)); }
+
+DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
+
+DEVICE u64 atomic_add(u64 *address, u64 value) { return atomicAdd(address, value); }
+DEVICE u64 atomic_min(u64 *address, u64 value) { return atomicMin(address, value); }
+// Single-instruction arithmetic.
+
+// ex2.approx.ftz.f32, sm_50, ISA 1.4: 2^x, 2 ulp; -inf gives 0.
+DEVICE float ex2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// lg2.approx.f32, sm_50, ISA 1.4.
+DEVICE float lg2(float x) {
+    float y;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// rcp.approx.ftz.f32, sm_50, ISA 1.4: 1 ulp; inf gives 0.
+DEVICE float rcp(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// fma.rn.f32, sm_20, ISA 2.0.
+DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// max.f32, sm_10, ISA 1.0: a NaN loses against a number.
+DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+
+// cvt.rn.bf16x2.f32, sm_80, ISA 7.0: two floats rounded to nearest even; lo goes to the lower 16 bits.
+DEVICE u32 pack_bf16(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
+// cvt.rn.f16x2.f32, sm_80, ISA 7.0.
+DEVICE u32 pack_fp16(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
+// cvt.f32.f16, sm_53, ISA 4.0.
+DEVICE float unpack_fp16(u16 bits) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
+    return y;
+}
+DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
+// Loads, stores and asynchronous copies.
+
+// cp.async.cg.shared.global, sm_80, ISA 7.0: 16 bytes, of which the last 16 - bytes are zeros. Nothing is
+// read when bytes is 0. Completes at a cp_async_wait.
+DEVICE void cp_async_16(u32 shared, const void *global, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+// cp.async.ca.shared.global, sm_80, ISA 7.0: 8 bytes, of which the last 8 - bytes are zeros.
+DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most PENDING of this thread's groups are incomplete.
+template <int PENDING> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+
+DEVICE void store_shared(u32 address, u32 value) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+DEVICE void store_shared(u32 address, Vector4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+DEVICE Vector4 load_shared(u32 address) {
+    Vector4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
+template <typename T> DEVICE T load(const T *address) { return *address; }
+template <typename T> DEVICE void store(T *address, T value) { *address = value; }
+
+// ld.global.L1::no_allocate, sm_70, ISA 7.4: 16 bytes read once.
+DEVICE Vector4 load_once(const Vector4 *address) {
+    Vector4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address));
+    return v;
+}
+
+// red.global.add.f32, sm_20, ISA 2.0; the vector form sm_90, ISA 8.1. Relaxed, device scope, no order among threads.
+DEVICE void reduce_add(float *address, float value) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");
+}
+
+constexpr float LOG2_E = 1.4426950408889634f;
+constexpr float LN_2 = 0.6931471805599453f;
+constexpr float LARGEST = 3.402823466e38f;
+DEVICE float infinity() { return bits_to_float(0x7F800000u); }
+
+template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
+template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
+
+// Quotients of numerators that may be negative, rounded down and up. b > 0.
+DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
+DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+
+// ---- Constants --------------------------------------------------------------------------------------------------------
+
+
+
+constexpr int THREADS = 1024;
+constexpr int BINS = 256;            // 8 an octave of lengths below 2^30; the last is for empty sides
+constexpr int LONGEST = (1 << 30) - 1; // tile arithmetic of the attention kernels is 32-bit
+
+struct Operand {
+    u64 data;  // first element
+    i64 batch_stride;  // elements; 0 in a packed tensor
+    i64 row_stride;  // elements
+    i64 head_stride;  // elements
+};
+static_assert(sizeof(Operand) == 32, "ORDER args");
+struct Lengths {
+    u64 data;  // null: absent
+    i64 wide;  // 1: int64, 0: int32
+};
+static_assert(sizeof(Lengths) == 16, "ORDER args");
+struct Sequence {
+    i64 q_begin;  // first row of q (packed), 0 or the first unused row (batched)
+    i64 k_begin;  // the same for k
+    i64 stat_row;  // row of q counted over the whole tensor: index into the backward's row statistics
+    i64 accumulator_row;  // first row in the dQ accumulators; -1: keys fit one tile and dQ is written directly
+    i32 q_len;  // used rows of q
+    i32 k_len;  // used rows of k
+    i32 q_batch;  // index of the slot in a batched q, 0 in a packed one
+    i32 k_batch;  // the same for k
+};
+static_assert(sizeof(Sequence) == 48, "ORDER args");
+struct ScheduleHeader {
+    u64 ticket;  // next work item to draw
+    i64 blocks;  // row blocks of one head, all entries together
+    i64 entries;  // entries in use
+    i64 accumulator_rows;  // rows of dQ accumulators in use
+};
+static_assert(sizeof(ScheduleHeader) == 32, "ORDER args");
+struct Schedule {
+    u64 header;  // ScheduleHeader
+    u64 first_block;  // i64[entries + 1]: blocks of all earlier entries
+    u64 sequences;  // Sequence[entries]
+};
+static_assert(sizeof(Schedule) == 24, "ORDER args");
+struct ScheduleArgs {
+    Lengths cu_q;  // [batch + 1]; absent: batched, every slot is q_rows long
+    Lengths cu_k;  // [batch + 1]; absent: batched
+    Lengths used_q;  // [batch]
+    Lengths used_k;  // [batch]
+    Schedule by_q;  // work list in blocks of tile_m rows of q; header null: not wanted
+    Schedule by_k;  // work list in blocks of tile_n rows of k; header null: not wanted
+    i64 batch;
+    i64 q_rows;  // rows of q: of the packed tensor, or of one slot
+    i64 k_rows;  // rows of k
+    i64 accumulator_limit;  // rows of dQ accumulators there are
+    i32 tile_m;
+    i32 tile_n;
+    i32 fill;  // 1: rows where no token lives become entries
+    i32 reserved;
+};
+static_assert(sizeof(ScheduleArgs) == 160, "ORDER args");
+struct ForwardArgs {
+    Operand q;
+    Operand k;
+    Operand v;
+    Operand o;
+    Operand lse;  // float32; data null: not wanted
+    Schedule schedule;  // by q
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;  // INT_MAX: no edge; edges are clamped to +-2^30 by the host
+    i32 window_right;
+    f32 scale;  // softmax_scale
+    f32 softcap;
+};
+static_assert(sizeof(ForwardArgs) == 208, "ORDER args");
+struct BackwardPreArgs {
+    Operand o;
+    Operand dout;
+    Operand lse;  // float32
+    Operand dlse;  // float32; data null: absent
+    Schedule schedule;  // by q
+    u64 stats;  // float2[heads][stat_rows]: lse * log2(e), delta
+    u64 accumulator;  // float[heads][accumulator_rows][head_dim], in the main kernel's order
+    u64 turns;  // u32[heads][accumulator_rows / tile_m]: key blocks that have added their part
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 reserved;
+};
+static_assert(sizeof(BackwardPreArgs) == 200, "ORDER args");
+struct BackwardArgs {
+    Operand q;
+    Operand k;
+    Operand v;
+    Operand dout;
+    Operand dq;
+    Operand dk;
+    Operand dv;
+    Schedule schedule;  // by k
+    u64 stats;
+    u64 accumulator;
+    u64 turns;
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+    f32 softcap;
+};
+static_assert(sizeof(BackwardArgs) == 312, "ORDER args");
+struct BackwardPostArgs {
+    Operand dq;
+    Schedule schedule;  // by q
+    u64 accumulator;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+};
+static_assert(sizeof(BackwardPostArgs) == 88, "ORDER args");
+struct CheckArgs {
+    Lengths cu_q;
+    Lengths cu_k;
+    Lengths used_q;
+    Lengths used_k;
+    i64 batch;
+    i64 q_rows;
+    i64 k_rows;
+    i64 max_q;  // 0: no bound
+    i64 max_k;  // 0: no bound
+    u64 report;  // CheckReport
+};
+static_assert(sizeof(CheckArgs) == 112, "ORDER args");
+struct CheckReport {
+    u64 fault;  // smallest of index * 16 + kind over all faults; all ones: none
+    i64 found;  // the value found there
+};
+static_assert(sizeof(CheckReport) == 16, "ORDER args");
+
+// Lengths as the caller's tensors give them: int32 or int64, possibly absent. Only schedule.cu and check_lengths.cu read them.
+
+
+DEVICE i64 read_length(const Lengths &lengths, i64 index) {
+    return lengths.wide ? load(pointer<const i64>(lengths.data) + index) : load(pointer<const i32>(lengths.data) + index);
+}
+DEVICE i64 clamp(i64 value, i64 low, i64 high) { return smaller(larger(value, low), high); }
+// Order between blocks and between kernels.
+
+// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value is `expected`. One lane waits, then a warp sync.
+DEVICE void global_wait_equal(const u32 *address, u32 expected) {
+    u32 value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    } while (value != expected);
+}
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+DEVICE void global_release_add(u32 *address, u32 value) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// Before sm_90 a kernel starts after its predecessor has ended.
+DEVICE void wait_for_predecessor() {}
+DEVICE void allow_successor() {}
+
+// ---- Shared memory ----------------------------------------------------------------------------------------------------
+
+// A bin counts entries in its upper 28 bits and their blocks in its lower 36, so that one addition moves both. After the scan it holds the
+// position and the first block of its next entry.
+constexpr int COUNT_SHIFT = 36;
+constexpr u64 ONE_ENTRY = static_cast<u64>(1) << COUNT_SHIFT;
+constexpr u64 BLOCKS_MASK = ONE_ENTRY - 1;
+
+struct Shared {
+    u64 bins[2][BINS]; // by q, by k
+    u64 totals[2];
+    u64 accumulator_rows;
+};
+static_assert(sizeof(Shared) == 4120, "the kernel and its budget agree");
+
+// ---- Barriers ---------------------------------------------------------------------------------------------------------
+//
+// Block syncs between the phases: clear, count, scan, place, close.
+
+// ---- Roles ------------------------------------------------------------------------------------------------------------
+
+// Longer sides get lower bins.
+DEVICE int bin_of(int length) {
+    if (length <= 0) return BINS - 1;
+    const int octave = 31 - leading_zeros(length);
+    const int eighth = octave >= 3 ? length >> (octave - 3) & 7 : length << (3 - octave) & 7;
+    return BINS - 2 - (octave * 8 + eighth);
+}
+
+// Adds to a shared counter for every active lane of the warp, all lanes taking part; gives what stood there before. Equal bins, the common
+// case of equal lengths, cost one atomic for the warp.
+DEVICE u64 take(u64 *bins, int bin, u64 amount, bool active) {
+    const u32 lanes = warp_ballot(active);
+    if (lanes == 0) return 0;
+    const int common = shuffle(bin, lowest_bit(lanes));
+    if (warp_ballot(active && bin != common) != 0) return active ? atomic_add(&bins[bin], amount) : 0;
+    const u64 own = active ? amount : 0;
+    u64 sum = own;
+#pragma unroll
+    for (int distance = 1; distance < WARP; distance *= 2) {
+        const u64 lower = shuffle_up(sum, distance);
+        if (lane_index() >= distance) sum += lower;
+    }
+    u64 before = 0;
+    if (lane_index() == WARP - 1) before = atomic_add(&bins[common], sum);
+    return shuffle(before, WARP - 1) + sum - own;
+}
+
+// One side of one sequence.
+struct Side {
+    i64 begin, gap_begin, lead; // lead: rows before the first sequence, in sequence 0 of a packed tensor
+    i64 gap;
+    int used;
+};
+struct RawSide {
+    i64 begin, end, used;
+};
+
+DEVICE RawSide read_side(const Lengths &cu, const Lengths &used, i64 index, i64 batch, i64 rows) {
+    RawSide raw = {0, cu.data ? 0 : rows, rows};
+    if (cu.data && batch > 0) {
+        raw.begin = read_length(cu, index);
+        raw.end = read_length(cu, index + 1);
+    }
+    if (used.data && batch > 0) raw.used = read_length(used, index);
+    return raw;
+}
+DEVICE Side clamp_side(const RawSide &raw, const Lengths &cu, i64 index, i64 batch, i64 rows) {
+    const i64 begin = clamp(raw.begin, 0, rows), end = clamp(raw.end, begin, rows);
+    const i64 used = smaller(clamp(raw.used, 0, end - begin), static_cast<i64>(LONGEST));
+    const bool last = cu.data != 0 && index >= batch - 1;
+    const i64 unused = (last ? rows : end) - begin - used;
+    return {begin, begin + used, cu.data != 0 && index == 0 ? begin : 0, unused, static_cast<int>(used)};
+}
+
+DEVICE i64 blocks_of(i64 rows, int tile) { return (rows + tile - 1) / tile; }
+
+// One work list: counts its entries, then places them.
+struct List {
+    const Schedule &schedule;
+    u64 *bins;
+    int tile;
+
+    template <bool PLACE> DEVICE void add(const Sequence &sequence, i64 rows, int other, bool active) const {
+        active = active && rows > 0;
+        const u64 at = take(bins, bin_of(other), ONE_ENTRY + static_cast<u64>(blocks_of(rows, tile)), active);
+        if (PLACE && active) {
+            const i64 position = static_cast<i64>(at >> COUNT_SHIFT);
+            store(pointer<i64>(schedule.first_block) + position, static_cast<i64>(at & BLOCKS_MASK));
+            store(pointer<Sequence>(schedule.sequences) + position, sequence);
+        }
+    }
+    DEVICE void close(u64 total, u64 accumulator_rows) const {
+        const i64 entries = static_cast<i64>(total >> COUNT_SHIFT), blocks = static_cast<i64>(total & BLOCKS_MASK);
+        store(pointer<i64>(schedule.first_block) + entries, blocks);
+        store(pointer<ScheduleHeader>(schedule.header), ScheduleHeader{0, blocks, entries, static_cast<i64>(accumulator_rows)});
+    }
+};
+
+struct Scheduler {
+    const ScheduleArgs &args;
+    Shared &shared;
+
+    DEVICE List list(int k_side) const { return {k_side ? args.by_k : args.by_q, shared.bins[k_side], k_side ? args.tile_n : args.tile_m}; }
+
+    // Rows of dQ accumulators, if the keys take more than one tile: they are summed there. Fits unless lengths are broken; then the
+    // sequence is dropped.
+    DEVICE bool allocate(Sequence &sequence, bool active) const {
+        const bool wanted = active && args.by_k.header != 0 && sequence.k_len > args.tile_n && sequence.q_len > 0;
+        const u64 rows = static_cast<u64>(blocks_of(sequence.q_len, args.tile_m)) * args.tile_m;
+        const u64 row = take(&shared.accumulator_rows, 0, rows, wanted);
+        if (!wanted) return true;
+        sequence.accumulator_row = static_cast<i64>(row);
+        return static_cast<i64>(row + rows) <= args.accumulator_limit;
+    }
+
+    // A gap of one side.
+    template <bool PLACE> DEVICE void add_gap(int k_side, i64 begin, i64 rows, i64 index, bool active) const {
+        Sequence gap = {};
+        (k_side ? gap.k_begin : gap.q_begin) = begin;
+        (k_side ? gap.k_len : gap.q_len) = static_cast<int>(rows);
+        gap.accumulator_row = -1;
+        (k_side ? gap.k_batch : gap.q_batch) = slot(k_side ? args.cu_k : args.cu_q, index);
+        list(k_side).add<PLACE>(gap, rows, 0, active && args.fill != 0);
+    }
+    static DEVICE int slot(const Lengths &cu, i64 index) { return cu.data ? 0 : static_cast<int>(index); }
+
+    template <bool PLACE> DEVICE void sequence(const RawSide &raw_q, const RawSide &raw_k, i64 index, bool active) const {
+        const Side q = clamp_side(raw_q, args.cu_q, index, args.batch, args.q_rows);
+        const Side k = clamp_side(raw_k, args.cu_k, index, args.batch, args.k_rows);
+        Sequence s;
+        s.q_begin = q.begin;
+        s.k_begin = k.begin;
+        s.stat_row = args.cu_q.data ? q.begin : index * args.q_rows;
+        s.accumulator_row = -1;
+        s.q_len = q.used;
+        s.k_len = k.used;
+        s.q_batch = slot(args.cu_q, index);
+        s.k_batch = slot(args.cu_k, index);
+        if (PLACE && !allocate(s, active)) s.q_len = s.k_len = 0;
+        if (args.by_q.header) {
+            list(0).add<PLACE>(s, q.used, k.used, active);
+            add_gap<PLACE>(0, q.gap_begin, q.gap, index, active);
+            if (warp_any(active && q.lead > 0)) add_gap<PLACE>(0, 0, q.lead, index, active);
+        }
+        if (args.by_k.header) {
+            list(1).add<PLACE>(s, k.used, q.used, active);
+            add_gap<PLACE>(1, k.gap_begin, k.gap, index, active);
+            if (warp_any(active && k.lead > 0)) add_gap<PLACE>(1, 0, k.lead, index, active);
+        }
+    }
+
+    // A packed batch of no sequences is all gap: it is walked as one empty sequence.
+    template <bool PLACE> DEVICE void sequences() const {
+        const i64 count = larger(args.batch, static_cast<i64>(args.cu_q.data || args.cu_k.data ? 1 : 0));
+        if (count == 0) return;
+        // Whole warps stay in the loop together; the next sequence's lengths are on their way while one is worked on.
+        const i64 first = thread_index();
+        RawSide q = read_q(smaller(first, count - 1)), k = read_k(smaller(first, count - 1));
+        for (i64 index = first; index - lane_index() < count; index += THREADS) {
+            const i64 next = smaller(index + THREADS, count - 1);
+            const RawSide next_q = read_q(next), next_k = read_k(next);
+            sequence<PLACE>(q, k, index, index < count);
+            q = next_q;
+            k = next_k;
+        }
+    }
+    DEVICE RawSide read_q(i64 index) const { return read_side(args.cu_q, args.used_q, index, args.batch, args.q_rows); }
+    DEVICE RawSide read_k(i64 index) const { return read_side(args.cu_k, args.used_k, index, args.batch, args.k_rows); }
+
+    // Exclusive prefix sum of a list's bins; one warp.
+    DEVICE void scan(int k_side) const {
+        constexpr int PER_LANE = BINS / WARP;
+        u64 *bins = shared.bins[k_side] + lane_index() * PER_LANE;
+        u64 own = 0;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) own += bins[i];
+        u64 sum = own;
+#pragma unroll
+        for (int distance = 1; distance < WARP; distance *= 2) {
+            const u64 lower = shuffle_up(sum, distance);
+            if (lane_index() >= distance) sum += lower;
+        }
+        if (lane_index() == WARP - 1) shared.totals[k_side] = sum;
+        u64 next = sum - own;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++) {
+            const u64 count = bins[i];
+            bins[i] = next;
+            next += count;
+        }
+    }
+
+    DEVICE void run() const {
+        const int thread = thread_index();
+        for (int i = thread; i < 2 * BINS; i += THREADS) shared.bins[0][i] = 0;
+        if (thread == 0) shared.accumulator_rows = 0;
+        block_sync();
+        sequences<false>();
+        block_sync();
+        if (thread < 2 * WARP) scan(thread / WARP);
+        block_sync();
+        sequences<true>();
+        block_sync();
+        if (thread == 0 && args.by_q.header) list(0).close(shared.totals[0], shared.accumulator_rows);
+        if (thread == WARP && args.by_k.header) list(1).close(shared.totals[1], shared.accumulator_rows);
+    }
+};
+
+// ---- Entry ------------------------------------------------------------------------------------------------------------
+
+KERNEL(THREADS, 1) vf_schedule(PARAMETER ScheduleArgs args) {
+    allow_successor();
+    Scheduler{args, *shared_pointer<Shared>(0)}.run();
+}
