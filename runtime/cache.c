@@ -48,9 +48,7 @@ struct cache {
     atomic_flag write_failed;  // the one warning about it was given
 };
 
-// ---- folder
-// --------------------------------------------------------------------------------------------------------------
-
+// ---- folder -------------------------------------------------------------------------------------------------------
 // Appends the folder that the rules name, before anyone has looked at it. Nothing if they name none.
 static void choose_folder(const char *folder, const struct environment *environment, struct buf *path) {
     const char *xdg = environment->xdg_cache_home, *home = environment->home;
@@ -108,8 +106,7 @@ const char *cache_folder(const struct cache *cache, const char **reason) {
     return cache->folder;
 }
 
-// ---- keys
-// ----------------------------------------------------------------------------------------------------------------
+// ---- keys ---------------------------------------------------------------------------------------------------------
 
 vf_status cache_key_make(const char *source, size_t source_size, const char *identity, struct cache_key *key) {
     unsigned char digest[HASH_SIZE];
@@ -127,8 +124,7 @@ void cache_key_free(struct cache_key *key) {
     buf_free(&key->echo);
 }
 
-// ---- format
-// --------------------------------------------------------------------------------------------------------------
+// ---- format -------------------------------------------------------------------------------------------------------
 
 static void put_number(struct buf *buf, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) buf_append(buf, &(unsigned char){(unsigned char)(value >> 8 * i)}, 1);
@@ -176,9 +172,7 @@ static const char *decode(const struct buf *file, const struct cache_key *key, s
     return NULL;
 }
 
-// ---- entries
-// -------------------------------------------------------------------------------------------------------------
-
+// ---- entries ------------------------------------------------------------------------------------------------------
 // Reads the open file of an entry, if it can be trusted. Null, or what is wrong.
 static const char *read_entry(int file, const struct cache_key *key, struct cache_entry *entry) {
     struct stat facts;
@@ -234,8 +228,7 @@ void cache_put(struct cache *cache, const struct cache_key *key, const struct ca
     buf_free(&file);
 }
 
-// ---- lock
-// ----------------------------------------------------------------------------------------------------------------
+// ---- lock ---------------------------------------------------------------------------------------------------------
 
 int cache_lock(struct cache *cache, const struct cache_key *key, int limit_ms) {
     if (!cache->folder || fs_make_folder(cache->folder)) return -1;

@@ -11,8 +11,7 @@
 // Besides the target: what decides the image. The generated text needs nothing else, above all no include path.
 #define FIXED_OPTIONS "--std=c++17", "--device-as-default-execution-space"
 
-// ---- target
-// --------------------------------------------------------------------------------------------------------------
+// ---- target -------------------------------------------------------------------------------------------------------
 
 bool compile_parse_arch(const char *arch, int *number, char *suffix) {
     if (strncmp(arch, "sm_", 3)) return false;
@@ -75,9 +74,7 @@ vf_status compile_identity(const struct compiler *compiler, const char *arch, st
     return buf_check(text);
 }
 
-// ---- report
-// --------------------------------------------------------------------------------------------------------------
-
+// ---- report -------------------------------------------------------------------------------------------------------
 // The number that stands in front of `words` in the line [line, end), 0 if it is not there.
 static int number_before(const char *line, const char *end, const char *words) {
     const char *at = memmem(line, (size_t)(end - line), words, strlen(words));
@@ -143,8 +140,7 @@ bool compile_read_meta(const char *text, struct compiled *compiled) {
     return true;
 }
 
-// ---- compiling
-// -------------------------------------------------------------------------------------------------------------
+// ---- compiling ----------------------------------------------------------------------------------------------------
 
 static vf_status take_log(const struct nvrtc_api *nvrtc, nvrtcProgram program, struct buf *log) {
     size_t size;

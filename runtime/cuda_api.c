@@ -10,9 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// ---- tables
-// ------------------------------------------------------------------------------------------------------------
-
+// ---- tables -------------------------------------------------------------------------------------------------------
 // Where in a table a symbol's address belongs.
 struct symbol {
     const char *symbol;
@@ -46,12 +44,17 @@ static const char *fill(void *table, const struct symbol *symbols, size_t count,
     return NULL;
 }
 
+// NODELETE: neither library survives being unloaded well (threads, memory of its own that it never gives back), so the
+// last close leaves it where it is.
+static void *open_library(const char *name, int more_flags) {
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | more_flags);
+}
+
 static void *find_in_library(void *library, const char *symbol) {
     return dlsym(library, symbol);
 }
 
-// ---- driver
-// ------------------------------------------------------------------------------------------------------------
+// ---- driver -------------------------------------------------------------------------------------------------------
 
 vf_status cuda_fill(struct cuda_api *api, void *(*find)(void *user, const char *symbol), void *user) {
     const char *missing = fill(api, cuda_symbols, ARRAY_LENGTH(cuda_symbols), find, user);
@@ -80,7 +83,7 @@ static vf_status start_driver(struct cuda_api *api) {
 }
 
 vf_status cuda_open(struct cuda_api *api) {
-    *api = (struct cuda_api){.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
+    *api = (struct cuda_api){.library = open_library("libcuda.so.1", 0)};
     if (!api->library) {
         VF_FAIL(VF_ERROR_NO_DEVICE,
                 "no CUDA driver: %s; install the NVIDIA driver, or start the container with access to the GPUs",
@@ -100,9 +103,7 @@ void cuda_close(struct cuda_api *api) {
     *api = (struct cuda_api){0};
 }
 
-// ---- NVRTC
-// -------------------------------------------------------------------------------------------------------------
-
+// ---- NVRTC --------------------------------------------------------------------------------------------------------
 // Newest first.
 static const char *const sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
 
@@ -182,7 +183,7 @@ struct search {
 
 // Opens `name` if it is an NVRTC that the driver fits.
 static bool try_library(struct search *search, const char *name, int more_flags, struct nvrtc_api *api) {
-    *api = (struct nvrtc_api){.library = dlopen(name, RTLD_NOW | RTLD_LOCAL | more_flags)};
+    *api = (struct nvrtc_api){.library = open_library(name, more_flags)};
     if (!api->library) return false;
     struct link_map *map = NULL;
     bool named = !dlinfo(api->library, RTLD_DI_LINKMAP, &map) && map->l_name[0];

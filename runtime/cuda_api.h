@@ -12,7 +12,7 @@
 #include "log.h"
 #include "status.h"
 
-// ---- the driver's types --------------------------------------------------------------------------------------------
+// ---- the driver's types -------------------------------------------------------------------------------------------
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -104,7 +104,7 @@ struct cuda_tensor_map {
     _Alignas(64) uint64_t opaque[16];
 };
 
-// ---- the driver's functions ----------------------------------------------------------------------------------------
+// ---- the driver's functions ---------------------------------------------------------------------------------------
 // One row a function: needed or optional, name, symbol, parameters. All return a CUresult (an int here). The symbol
 // differs from the name where the driver keeps an older form under the plain name. An optional function may be null:
 // check before use.
@@ -197,7 +197,7 @@ vf_status cuda_check(const struct cuda_api *api, int result, const char *call);
 // CUDA_TRY(api, cuMemAlloc, &pointer, bytes): calls, and returns the failure if it is one.
 #define CUDA_TRY(api, name, ...) VF_TRY(cuda_check((api), (api)->name(__VA_ARGS__), #name))
 
-// ---- NVRTC ---------------------------------------------------------------------------------------------------------
+// ---- NVRTC --------------------------------------------------------------------------------------------------------
 
 typedef struct _nvrtcProgram *nvrtcProgram;
 

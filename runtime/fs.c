@@ -13,8 +13,7 @@
 
 #include "status.h"
 
-// ---- environment
-// -----------------------------------------------------------------------------------------------------
+// ---- environment --------------------------------------------------------------------------------------------------
 
 const struct environment_variable environment_variables[] = {
 #define VARIABLE(member, name, meaning) {name, meaning},
@@ -57,8 +56,7 @@ void environment_free(struct environment *environment) {
     *environment = (struct environment){0};
 }
 
-// ---- files
-// -----------------------------------------------------------------------------------------------------------
+// ---- files --------------------------------------------------------------------------------------------------------
 
 int fs_read_open(int file, struct buf *out) {
     struct stat facts;

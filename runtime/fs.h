@@ -6,7 +6,7 @@
 #include "buf.h"
 #include "varflash/varflash.h"
 
-// ---- environment ---------------------------------------------------------------------------------------------------
+// ---- environment --------------------------------------------------------------------------------------------------
 // Every variable that varflash reads: member, name, meaning. Read once in vf_open; a process with raised privileges
 // (setuid) reads none of them. `varflash info` and docs/api.md list this table.
 #define ENVIRONMENT_VARIABLES(VARIABLE)                                                                         \
@@ -45,8 +45,7 @@ const char *environment_value(const struct environment *environment, size_t inde
 vf_status environment_read(struct environment *environment);
 void environment_free(struct environment *environment);
 
-// ---- files ---------------------------------------------------------------------------------------------------------
-
+// ---- files --------------------------------------------------------------------------------------------------------
 // Appends a whole file to `out`. VF_ERROR_IO with path and reason.
 vf_status fs_read(const char *path, struct buf *out);
 

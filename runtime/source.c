@@ -34,9 +34,7 @@ struct request {
     struct buf refusal;        // the generator's sentence, if it returned nil
 };
 
-// ---- files
-// -------------------------------------------------------------------------------------------------------------
-
+// ---- files --------------------------------------------------------------------------------------------------------
 // The bytes of "gen/init.lua" or "templates/...": valid until the next call. Null if there is no such file.
 static const char *read_file(struct source *source, const char *path, size_t *size) {
     if (!source->folder) {
@@ -96,9 +94,7 @@ static int lua_read_template(lua_State *lua) {
     return 1;
 }
 
-// ---- running Lua
-// ---------------------------------------------------------------------------------------------------------
-
+// ---- running Lua --------------------------------------------------------------------------------------------------
 // Runs `body` with the request as its only argument. A Lua error becomes VF_ERROR_COMPILE with Lua's message.
 static vf_status protect(struct source *source, lua_CFunction body, struct request *request) {
     lua_State *lua = source->lua;
@@ -241,8 +237,7 @@ static int run_open(lua_State *lua) {
     return 0;
 }
 
-// ---- the interface
-// -------------------------------------------------------------------------------------------------------
+// ---- the interface ------------------------------------------------------------------------------------------------
 
 vf_status source_open(const char *folder, struct source **out) {
     struct source *source = calloc(1, sizeof *source);

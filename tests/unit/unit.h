@@ -55,8 +55,7 @@ static inline void unit_skip(const char *what) {
         ck_assert_msg(unit_got_ == VF_OK, "%s: %s: %s", #call, vf_status_name(unit_got_), vf_last_error()); \
     } while (0)
 
-// ---- temporary folders
-// -----------------------------------------------------------------------------------------------
+// ---- temporary folders --------------------------------------------------------------------------------------------
 
 #define UNIT_PATH_SIZE 512
 
@@ -86,8 +85,7 @@ static inline void unit_write_text(const char *path, const char *text) {
     unit_write_file(path, text, strlen(text));
 }
 
-// ---- log lines
-// -------------------------------------------------------------------------------------------------------
+// ---- log lines ----------------------------------------------------------------------------------------------------
 
 struct unit_log {
     int lines;
