@@ -113,12 +113,11 @@ $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS)' > $@.new; $(if_changed)
 
-$(BUILD)/gen/kernel_args.h: gen/args.lua
+$(BUILD)/gen/kernel_args.h: $(wildcard gen/*.lua)
 	@mkdir -p $(@D)
 	$(call say,LUA,$@)
-	$(Q)$(LUA) -e 'io.write(dofile("gen/args.lua").c_header())' > $@.new
+	$(Q)$(LUA) gen/cli.lua args > $@.new
 	@$(if_changed)
-	@touch $@
 
 # The list itself is a prerequisite: a file that is added or removed rebuilds it too.
 $(BUILD)/gen/embedded.list: FORCE
@@ -208,6 +207,7 @@ gpu_lines = $(foreach p,$(GPU_PROGRAMS),$(call line,$(p:$(BUILD)/tests/%=%),$(p)
 
 FAST_LINES = $(call line,lint,$(MAKE) -s lint) \
 $(call line,layers,$(LUA) tests/test_layers.lua) \
+$(call line,docs,$(LUA) tools/docs.lua --check) \
 $(call line,headers,CC="$(CC)" CXX="$(CXX)" bash tests/headers.sh) \
 $(call unit_lines,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)))$(lua_lines)$(cli_lines)
 
@@ -262,8 +262,8 @@ lint-lua:
 
 lint-templates:
 	$(call say,LINT,templates)
-	$(Q)for template in $(TEMPLATES); do \
-		$(LUA) gen/cli.lua lua $$template | luacheck --quiet --filename $$template - || exit 1; done
+	$(Q)for template in $(TEMPLATES); do $(LUA) gen/cli.lua lua $$template | luacheck --quiet --std lua54 \
+		--no-max-line-length --read-globals $$($(LUA) gen/cli.lua names) --filename $$template - || exit 1; done
 
 lint-shell:
 	$(call say,LINT,shell)
