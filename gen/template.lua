@@ -8,9 +8,10 @@
 --                                  because clang-format would pull `$(x)f` apart
 --   //% include "tile/pipe.cuh"    another template, in place, once
 --
--- How a line is translated (the two that are not Lua already):
---   float acc[$(n)];    ->   _emit(12, [[float acc[]], (n), [[];]])   (with quotes where the text holds a bracket)
---   (a blank line)      ->   _emit(13, [[]])
+-- How lines are translated that are not Lua already:
+--   float acc[$(n)];        ->   _emit(12, [=[float acc[]=], (n), [=[];]=], "\n")
+--   two lines               ->   _text(13, 15, [=[two lines
+--   of plain text                of plain text]=], "\n")          first line, line after the last
 -- The environment is read-only and holds what the caller gives plus SAFE below: no os, io, pairs or random, so that the same
 -- request always gives the same bytes. An unknown name is an error, not nil.
 
@@ -24,7 +25,7 @@ local SAFE = {
 
 -- The engine's own names, for luacheck. `include` and those of SAFE are for templates to use.
 function template.names()
-  local out = { "_emit", "include" }
+  local out = { "_text", "_emit", "include" }
   for name in pairs(SAFE) do out[#out + 1] = name end
   return out
 end
@@ -40,14 +41,18 @@ local function read_only(values, what)
   return setmetatable({}, { __index = index, __newindex = refuse, __len = function() return #values end, __metatable = false })
 end
 
--- Text as a Lua string; long brackets, where they can hold it, are read and written faster.
+-- Text as a Lua string on as many lines as it has itself.
 local function quote(text)
-  return text:find("]", 1, true) and ("%q"):format(text) or "[[" .. text .. "]]"
+  local level = "="
+  while text:find("]" .. level .. "]", 1, true) do level = level .. "=" end
+  -- A long string drops a line break that comes first.
+  local breaks = text:match("^\n+") or ""
+  local escaped = breaks == "" and "" or ('"%s"%s, '):format(("\\n"):rep(#breaks), breaks)
+  return ("%s[%s[%s]%s]"):format(escaped, level, text:sub(#breaks + 1), level)
 end
 
--- One line of text as the arguments of _emit, or nil and what is wrong.
-local function translate_text(line)
-  if not line:find("$(", 1, true) then return quote(line) end
+-- A line with values as the arguments of _emit, or nil and what is wrong.
+local function translate_values(line)
   local pieces, position = {}, 1
   while true do
     local from = line:find("$(", position, true)
@@ -66,14 +71,25 @@ local function translate_text(line)
 end
 
 -- The Lua text of a template, line for line, and the numbers of the lines that open a branch (then, else, do). With `count`, each
--- branch also tells _branch that it was taken.
+-- branch also tells _branch that it was taken. Plain lines go over in runs: this is on the way of every kernel that is loaded.
 function template.translate(path, text, count)
-  local out, branches = {}, {}
   if text:find("\r", 1, true) then error(path .. ": has carriage returns", 0) end
   if text:sub(-1) ~= "\n" then text = text .. "\n" end
-  for line in text:gmatch("([^\n]*)\n") do
-    local number = #out + 1
-    local lua = line:find("//%", 1, true) and line:match("^%s*//%%(.*)$")
+  local out, branches = {}, {}
+  local at, number = 1, 1         -- the current line: where it begins, its number
+  local run, run_number = 1, 1    -- the same of the first plain line not yet written
+  local directive, value = 0, 0   -- where the next of them stands, seen from `at`
+  local function next_mark(mark, known)
+    return known >= at and known or text:find(mark, at, true) or math.huge
+  end
+  local function end_run()
+    if run == at then return end
+    out[#out + 1] = ("_text(%d, %d, %s, \"\\n\")\n"):format(run_number, number, quote(text:sub(run, at - 2)))
+  end
+  while at <= #text do
+    local ending = text:find("\n", at, true)
+    directive, value = next_mark("//%", directive), next_mark("$(", value)
+    local lua = directive < ending and text:match("^[ \t]*//%%([^\n]*)", at)
     if lua then
       local code = lua:gsub("%s*%-%-.*$", "")
       local opener = code:match("%f[%w_](%l+)%s*$")
@@ -81,14 +97,19 @@ function template.translate(path, text, count)
         branches[#branches + 1] = number
         if count then lua = ("%s _branch(%d)"):format(code, number) end
       end
-      out[number] = lua
-    else
-      local arguments, fault = translate_text(line)
+      end_run()
+      out[#out + 1] = lua .. "\n"
+    elseif value < ending then
+      local arguments, fault = translate_values(text:sub(at, ending - 1))
       if not arguments then error(("%s:%d: %s"):format(path, number, fault), 0) end
-      out[number] = "_emit(" .. number .. ", " .. arguments .. ")"
+      end_run()
+      out[#out + 1] = ("_emit(%d, %s, \"\\n\")\n"):format(number, arguments)
     end
+    at, number = ending + 1, number + 1
+    if lua or value <= ending then run, run_number = at, number end
   end
-  return table.concat(out, "\n") .. "\n", branches
+  end_run()
+  return table.concat(out), branches
 end
 
 -- Translated templates by path; `text` tells whether the file has changed since.
@@ -98,7 +119,7 @@ local function load_chunk(path, text, count)
   local known = chunks[path]
   if known and known.text == text and known.count == count then return known.chunk end
   -- The environment is the chunk's argument; on the first line, so that line numbers stay.
-  local chunk, fault = load("local _ENV, _emit, _branch = ...; " .. template.translate(path, text, count), "@" .. path, "t")
+  local chunk, fault = load("local _ENV, _text, _emit, _branch = ...; " .. template.translate(path, text, count), "@" .. path, "t")
   if not chunk then error(fault, 0) end
   chunks[path] = { text = text, count = count, chunk = chunk }
   return chunk
@@ -123,20 +144,28 @@ function template.expand(name, values, options)
     if not text then error(path .. ": no such template", level) end
     included[file] = true
 
-    local function emit(line, ...)
+    local function mark_line(line, next_line)
       if lines and (expected_path ~= path or expected_line ~= line) then
         out[#out + 1] = ('#line %d "%s"\n'):format(line, path)
       end
-      expected_path, expected_line = path, line + 1
+      expected_path, expected_line = path, next_line
+    end
+
+    local function write_text(line, next_line, ...)
+      mark_line(line, next_line)
+      for i = 1, select("#", ...) do out[#out + 1] = (select(i, ...)) end
+    end
+
+    local function emit(line, ...)
+      mark_line(line, line + 1)
       for i = 1, select("#", ...) do
         local piece = (select(i, ...))
         local kind = type(piece)
         if kind == "nil" or kind == "table" or kind == "function" then error("a $(value) of this line is a " .. kind, 2) end
         piece = tostring(piece)
-        if piece:find("\n", 1, true) then expected_path = nil end
+        if piece ~= "\n" and piece:find("\n", 1, true) then expected_path = nil end
         out[#out + 1] = piece
       end
-      out[#out + 1] = "\n"
     end
 
     local branch
@@ -145,7 +174,7 @@ function template.expand(name, values, options)
       taken[path] = counts
       branch = function(line) counts[line] = (counts[line] or 0) + 1 end
     end
-    load_chunk(path, text, taken ~= nil)(environment, emit, branch)
+    load_chunk(path, text, taken ~= nil)(environment, write_text, emit, branch)
   end
 
   names.include = function(file)
