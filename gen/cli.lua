@@ -61,7 +61,7 @@ function verbs.lua(path)
   local text = need(read_template(path), path .. ": no such template")
   need(text:find("^//"), path .. ": does not begin with a head comment")
   local options = "//% -- luacheck: read globals " .. table.concat(gen.template_names(), " ") .. ", no max line length"
-  io.write((require("gen.template").translate(path, (text:gsub("^[^\n]*", options, 1)))))
+  io.write((require("gen.template").translate(path, options .. text:sub(text:find("\n") or #text + 1))))
 end
 
 function verbs.knobs()
