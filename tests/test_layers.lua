@@ -48,14 +48,14 @@ local function layer_of(path)
   end
 end
 
-local files = lines_of("find runtime tools tests gen templates -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' "
+local files = lines_of("find runtime tools tests gen templates -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' "
   .. "-o -path 'gen/*.lua' | sort")
-local by_stem = {} -- file names are unique in the tree
+local by_name_of_file = {} -- what a C file includes by its name is unique in the tree
 for _, path in ipairs(files) do
   local base = path:match("[^/]+$")
   local key = path:match("^templates/") and path or base
-  expect(not by_stem[key], "%s and %s have one name", path, tostring(by_stem[key]))
-  by_stem[key] = path
+  expect(not by_name_of_file[key] or key:match("%.c$"), "%s and %s have one name", path, tostring(by_name_of_file[key]))
+  by_name_of_file[key] = path
 end
 
 local SEARCH = { ["varflash/"] = "runtime/include/varflash/" }
@@ -65,7 +65,7 @@ local function resolve(name)
   if name:match("^gen%.") then return name:gsub("%.", "/") .. ".lua" end
   local from, rest = name:match("^(varflash/)(.*)$")
   if from then return SEARCH[from] .. rest end
-  return by_stem[name] or by_stem["templates/" .. name] or by_stem[name:match("[^/]+$")]
+  return by_name_of_file[name] or by_name_of_file["templates/" .. name]
 end
 
 local GENERATED = { ["kernel_args.h"] = true }
@@ -95,7 +95,9 @@ local function check_file(path)
       or (path:match("^gen/") and line:match('require%s*%(?%s*"([^"]+)"'))
     local header = line:match("^#include <([^>]+)>")
     if header then expect(outside_allowed(header, path), "%s:%d: <%s> does not belong here", path, number, header) end
-    if name and not GENERATED[name] and layer then
+    if name and name:match("^/") then
+      expect(path:match("^tests/"), "%s:%d: %s by its absolute path", path, number, name)
+    elseif name and not GENERATED[name] and layer then
       local target = resolve(name)
       local other = target and layer_of(target)
       expect(other, "%s:%d: %s is in no layer", path, number, name)
