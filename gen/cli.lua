@@ -4,6 +4,7 @@
 --   lua5.4 gen/cli.lua plan 'pass=fwd arch=sm_90a ... family=sm80 ...'        the variant's kernels
 --   lua5.4 gen/cli.lua candidates 'pass=fwd arch=sm_90a ... family=sm80'      all variants that fit, as specs
 --   lua5.4 gen/cli.lua lua templates/fwd_sm80.cu                              a template as Lua, for luacheck
+--   lua5.4 gen/cli.lua names                                                  the names that templates see, for luacheck
 --   lua5.4 gen/cli.lua knobs                                                  the table of knobs, in Markdown
 --   lua5.4 gen/cli.lua args                                                   the C header of kernel arguments
 --   lua5.4 gen/cli.lua signature                                              the knobs' signature
@@ -56,12 +57,13 @@ function verbs.candidates(spec)
   print(table.concat(need(require("gen.space").candidates(spec)), "\n"))
 end
 
--- The head comment's first line makes room for what luacheck must know: the names that templates see, as read-only globals.
 function verbs.lua(path)
   local text = need(read_template(path), path .. ": no such template")
-  need(text:find("^//"), path .. ": does not begin with a head comment")
-  local options = "//% -- luacheck: read globals " .. table.concat(gen.template_names(), " ") .. ", no max line length"
-  io.write((require("gen.template").translate(path, options .. text:sub(text:find("\n") or #text + 1))))
+  io.write((require("gen.template").translate(path, text)))
+end
+
+function verbs.names()
+  print(table.concat(gen.template_names(), " "))
 end
 
 function verbs.knobs()
@@ -90,7 +92,7 @@ end
 
 local verb = verbs[arg[1]]
 if not verb then
-  io.stderr:write("usage: lua5.4 gen/cli.lua source|plan|candidates|lua|knobs|args|signature ... (see the head of gen/cli.lua)\n")
+  io.stderr:write("usage: lua5.4 gen/cli.lua source|plan|candidates|lua|names|knobs|args|signature ... (see the head of gen/cli.lua)\n")
   os.exit(2)
 end
 need(pcall(verb, table.unpack(arg, 2)))

@@ -89,11 +89,4 @@ test("numeric: equal exactly for equal bits", function()
   assert(numeric("bwd", 64, 64, 4) ~= numeric("bwd", 64, 128, 4))
 end)
 
-test("the table in docs/templates.md is the one that gen/cli.lua prints", function()
-  local pipe = assert(io.popen(arg[-1] .. " gen/cli.lua knobs"))
-  local table_text = pipe:read("a")
-  pipe:close()
-  runner.contains(runner.read_file("docs/templates.md"), table_text)
-end)
-
 runner.finish()
