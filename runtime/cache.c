@@ -154,7 +154,7 @@ static void encode(const struct cache_key *key, const struct cache_entry *entry,
 static const char *decode(const struct buf *file, const struct cache_key *key, struct cache_entry *entry) {
     if (file->size < HEADER_SIZE + HASH_SIZE) return "is truncated";
     const char *data = file->data;
-    if (memcmp(data, MAGIC, strlen(MAGIC))) return "is no cache entry";
+    if (memcmp(data, MAGIC, strlen(MAGIC)) != 0) return "is no cache entry";
     if (get_number(data + 8, 4) != FORMAT) return "has another format";
     // Every part is smaller than the file, so that the sum cannot wrap.
     uint64_t echo = get_number(data + 12, 4), meta = get_number(data + 16, 8), payload = get_number(data + 24, 8);
@@ -163,9 +163,9 @@ static const char *decode(const struct buf *file, const struct cache_key *key, s
         return "is truncated";
     unsigned char digest[HASH_SIZE];
     hash_bytes(data, file->size - HASH_SIZE, digest);
-    if (memcmp(digest, data + file->size - HASH_SIZE, HASH_SIZE)) return "is damaged";
+    if (memcmp(digest, data + file->size - HASH_SIZE, HASH_SIZE) != 0) return "is damaged";
     data += HEADER_SIZE;
-    if (echo != key->echo.size || memcmp(data, key->echo.data, key->echo.size)) return "belongs to another kernel";
+    if (echo != key->echo.size || memcmp(data, key->echo.data, key->echo.size) != 0) return "belongs to another kernel";
     buf_append(&entry->meta, data + echo, (size_t)meta);
     buf_append(&entry->payload, data + echo + meta, (size_t)payload);
     if (entry->meta.failed || entry->payload.failed) return "does not fit into memory";

@@ -14,7 +14,7 @@
 // ---- target -------------------------------------------------------------------------------------------------------
 
 bool compile_parse_arch(const char *arch, int *number, char *suffix) {
-    if (strncmp(arch, "sm_", 3)) return false;
+    if (strncmp(arch, "sm_", 3) != 0) return false;
     size_t digits = strspn(arch + 3, "0123456789");
     const char *end = arch + 3 + digits;
     if (digits < 2 || digits > 3 || arch[3] == '0') return false;
@@ -54,7 +54,7 @@ static vf_status nvrtc_check(const struct nvrtc_api *nvrtc, int result, const ch
 
 vf_status compile_open(const struct nvrtc_api *nvrtc, struct compiler *compiler) {
     *compiler = (struct compiler){.nvrtc = nvrtc};
-    int count;
+    int count = 0;
     NVRTC_TRY(nvrtc, nvrtcGetNumSupportedArchs, &count);
     VF_REQUIRE(count > 0 && count <= (int)ARRAY_LENGTH(compiler->known), VF_ERROR_COMPILE,
                "NVRTC %d.%d names %d architectures, expected 1 to %zu", nvrtc->major, nvrtc->minor, count,
@@ -130,7 +130,7 @@ bool compile_read_meta(const char *text, struct compiled *compiled) {
     const char *form = meta_value(text, "form=");
     if (!form) return false;
     compiled->ptx = !strncmp(form, "ptx\n", 4);
-    if (!compiled->ptx && strncmp(form, "cubin\n", 6)) return false;
+    if (!compiled->ptx && strncmp(form, "cubin\n", 6) != 0) return false;
     const char *value;
 #define FIELD(name, meaning)                                  \
     if (!(value = meta_value(text, #name "="))) return false; \
@@ -143,7 +143,7 @@ bool compile_read_meta(const char *text, struct compiled *compiled) {
 // ---- compiling ----------------------------------------------------------------------------------------------------
 
 static vf_status take_log(const struct nvrtc_api *nvrtc, nvrtcProgram program, struct buf *log) {
-    size_t size;
+    size_t size = 0;
     NVRTC_TRY(nvrtc, nvrtcGetProgramLogSize, program, &size);
     if (size < 2) return VF_OK;  // empty: the final zero alone
     char *text = buf_extend(log, size);
@@ -154,7 +154,7 @@ static vf_status take_log(const struct nvrtc_api *nvrtc, nvrtcProgram program, s
 }
 
 static vf_status take_image(const struct nvrtc_api *nvrtc, nvrtcProgram program, bool ptx, struct buf *image) {
-    size_t size;
+    size_t size = 0;
     if (ptx) {
         NVRTC_TRY(nvrtc, nvrtcGetPTXSize, program, &size);
     } else {

@@ -45,7 +45,7 @@ static void compress(struct hash *hash, const unsigned char *block, size_t used,
     uint64_t v[16], m[16];
     for (int i = 0; i < 8; i++) v[i] = hash->state[i];
     for (int i = 0; i < 8; i++) v[8 + i] = initial[i];
-    for (int i = 0; i < 16; i++) m[i] = load_word(block + 8 * i);
+    for (size_t i = 0; i < 16; i++) m[i] = load_word(block + 8 * i);
     v[12] ^= hash->length;  // v[13] would take the high half of a 128-bit length
     if (last) v[14] = ~v[14];
 #pragma GCC unroll 12
@@ -101,9 +101,9 @@ void hash_bytes(const void *data, size_t size, unsigned char digest[HASH_SIZE]) 
 }
 
 void hash_text(const unsigned char digest[HASH_SIZE], char text[HASH_TEXT_SIZE]) {
-    for (int i = 0; i < HASH_SIZE; i++) {
+    for (size_t i = 0; i < HASH_SIZE; i++) {
         text[2 * i] = "0123456789abcdef"[digest[i] >> 4];
         text[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
     }
-    text[2 * HASH_SIZE] = 0;
+    text[HASH_TEXT_SIZE - 1] = 0;
 }

@@ -34,13 +34,18 @@ const char *status_text(vf_status status);
         if (status_of_call_) return status_of_call_; \
     } while (0)
 
-// Return `status` with a sentence.
-#define VF_FAIL(status, ...) return status_fail(status, __VA_ARGS__)
+// Return `status` with a sentence. (The status is named again, not taken from status_fail, so that static analysis sees
+// that it is a failure.)
+#define VF_FAIL(status, ...)                \
+    do {                                    \
+        status_fail((status), __VA_ARGS__); \
+        return (status);                    \
+    } while (0)
 
 // Return `status` with a sentence unless `condition` holds.
-#define VF_REQUIRE(condition, status, ...)                         \
-    do {                                                           \
-        if (!(condition)) return status_fail(status, __VA_ARGS__); \
+#define VF_REQUIRE(condition, status, ...)              \
+    do {                                                \
+        if (!(condition)) VF_FAIL(status, __VA_ARGS__); \
     } while (0)
 
 #endif

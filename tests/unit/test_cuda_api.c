@@ -175,11 +175,11 @@ static long candidate_at(const struct environment *environment, const char *text
 }
 
 static void make_python(const char *prefix, const char *below) {
-    char path[3 * UNIT_PATH_SIZE];
+    char path[3 * UNIT_PATH_SIZE], file[4 * UNIT_PATH_SIZE];
     snprintf(path, sizeof path, "%s/lib/python3.11/site-packages/nvidia/%s/lib", prefix, below);
     ck_assert_int_eq(fs_make_folder(path), 0);
-    strcat(path, "/libnvrtc.so.13");
-    unit_write_text(path, "");
+    snprintf(file, sizeof file, "%s/libnvrtc.so.13", path);
+    unit_write_text(file, "");
 }
 
 START_TEST(places_to_look) {
@@ -210,7 +210,7 @@ START_TEST(places_to_look) {
     ck_assert_int_lt(candidate_at(&environment, "venv/lib"), 0);
     snprintf(program, sizeof program, "%s/bin", venv);
     ck_assert_int_eq(fs_make_folder(program), 0);
-    strcat(program, "/python3");
+    snprintf(program, sizeof program, "%s/bin/python3", venv);
     unit_write_text(program, "");
     ck_assert_int_eq(chmod(program, 0700), 0);
     ck_assert_int_gt(candidate_at(&environment, "venv/lib/python3.11/site-packages/nvidia/cu13"), 0);

@@ -37,7 +37,7 @@ START_TEST(environment_is_copied) {
     bool seen = false;
     for (size_t i = 0; i < environment_variable_count; i++) {
         ck_assert_uint_gt(strlen(environment_variables[i].meaning), 5);
-        if (strcmp(environment_variables[i].name, "VARFLASH_JIT")) continue;
+        if (strcmp(environment_variables[i].name, "VARFLASH_JIT") != 0) continue;
         ck_assert_str_eq(environment_value(&environment, i), "off");
         seen = true;
     }
