@@ -73,7 +73,7 @@ UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
 GPU_SOURCES := $(wildcard tests/gpu/test_*.c)
 GPU_HELPERS := $(filter-out $(GPU_SOURCES),$(wildcard tests/gpu/*.c))
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
-C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
+C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
 	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES)
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
@@ -173,7 +173,11 @@ $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(call objects,$(GPU_HELPERS) $(TEST_L
 	$(call say,LD,$@)
 	$(call link,$(CHECK_LIBS))
 
-# Built by `make fuzz` with clang in its own build folder.
+$(BUILD)/demo-judge: $(BUILD)/tools/demo/judge.o $(TOOL_LIB) $(WHOLE)
+	$(call say,LD,$@)
+	$(call link)
+
+# Built by `make check` with clang in its own build folder.
 $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
 	$(call say,LD,$@)
 	$(Q)$(CC) -fsanitize=fuzzer,address,undefined -o $@ $(filter %.o,$^) $(LIBS)

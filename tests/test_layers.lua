@@ -48,8 +48,8 @@ local function layer_of(path)
   end
 end
 
-local files = lines_of("find runtime tools tests gen templates -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' "
-  .. "-o -path 'gen/*.lua' | sort")
+local files = lines_of("find runtime tools tests templates gen -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' "
+  .. "-o -name '*.cuh' -o -path 'gen/*.lua' | sort")
 local by_name_of_file = {} -- what a C file includes by its name is unique in the tree
 for _, path in ipairs(files) do
   local base = path:match("[^/]+$")
