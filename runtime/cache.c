@@ -45,7 +45,8 @@ struct cache {
     char *folder;      // null: none
     char reason[512];  // why there is none, else ""
     const struct logger *logger;
-    atomic_flag write_failed;  // the one warning about it was given
+    atomic_flag write_failed;   // the one warning about it was given
+    atomic_uint_fast64_t told;  // start of the name of the last entry that a line was written about
 };
 
 // ---- folder -------------------------------------------------------------------------------------------------------
@@ -188,6 +189,15 @@ static const char *read_entry(int file, const struct cache_key *key, struct cach
     return fault;
 }
 
+// One line for an entry that is looked at twice, before and behind the lock.
+static void tell(struct cache *cache, const struct cache_key *key, const char *path, const char *fault) {
+    char start[17];
+    snprintf(start, sizeof start, "%.16s", key->name);
+    uint64_t number = strtoull(start, NULL, 16);
+    if (atomic_exchange(&cache->told, number) == number) return;
+    log_write(cache->logger, LOG_LEVEL_WARNING, "cache: %s: %s; not used", path, fault);
+}
+
 bool cache_get(struct cache *cache, const struct cache_key *key, struct cache_entry *entry) {
     *entry = (struct cache_entry){0};
     if (!cache->folder) return false;
@@ -199,7 +209,7 @@ bool cache_get(struct cache *cache, const struct cache_key *key, struct cache_en
     const char *fault = file < 0 ? strerror(errno) : read_entry(file, key, entry);
     if (file >= 0) close(file);
     if (!fault) return true;
-    log_write(cache->logger, LOG_LEVEL_WARNING, "cache: %s: %s; not used", path, fault);
+    tell(cache, key, path, fault);
     cache_entry_free(entry);
     return false;
 }
@@ -225,6 +235,7 @@ void cache_put(struct cache *cache, const struct cache_key *key, const struct ca
     int reason = file.failed ? ENOMEM : file.size > LARGEST_ENTRY ? EFBIG : fs_make_folder(cache->folder);
     if (!reason) reason = fs_publish(cache->folder, name, file.data, file.size);
     if (reason) warn_write(cache, reason);
+    if (!reason) atomic_store(&cache->told, 0);  // whatever is wrong with an entry from now on is news
     buf_free(&file);
 }
 

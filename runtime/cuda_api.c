@@ -156,7 +156,6 @@ static bool python_prefix(const char *path, bool resolved, char prefix[4096]) {
 }
 
 void nvrtc_candidates(const struct environment *environment, struct buf *lines) {
-    for (size_t i = 0; i < ARRAY_LENGTH(sonames); i++) buf_printf(lines, "%s\n", sonames[i]);
     add_toolkit(lines, environment->cuda_home);
     add_toolkit(lines, environment->cuda_path);
     add_toolkit(lines, DEFAULT_TOOLKIT);
@@ -203,34 +202,35 @@ static bool try_library(struct search *search, const char *name, int more_flags,
     return false;
 }
 
-static bool try_all(struct search *search, const struct buf *lines, struct nvrtc_api *api) {
+// What the loader finds by name: loaded already with RTLD_NOLOAD, on its path without.
+static bool try_sonames(struct search *search, int more_flags, struct nvrtc_api *api) {
     for (size_t i = 0; i < ARRAY_LENGTH(sonames); i++) {
-        if (try_library(search, sonames[i], RTLD_NOLOAD, api)) return true;
-    }
-    char name[4096];
-    for (const char *line = buf_string(lines); *line;) {
-        size_t length = strcspn(line, "\n");
-        if (snprintf(name, sizeof name, "%.*s", (int)length, line) < (int)sizeof name &&
-            try_library(search, name, 0, api)) {
-            return true;
-        }
-        line += length + (line[length] == '\n');
+        if (try_library(search, sonames[i], more_flags, api)) return true;
     }
     return false;
+}
+
+static bool try_files(struct search *search, const struct environment *environment, struct nvrtc_api *api) {
+    struct buf lines = {0};
+    char name[4096];
+    bool found = false;
+    nvrtc_candidates(environment, &lines);
+    for (const char *line = buf_string(&lines); *line && !found;) {
+        size_t length = strcspn(line, "\n");
+        found = snprintf(name, sizeof name, "%.*s", (int)length, line) < (int)sizeof name &&
+                try_library(search, name, 0, api);
+        line += length + (line[length] == '\n');
+    }
+    buf_free(&lines);
+    return found;
 }
 
 vf_status nvrtc_open(const struct environment *environment, int driver_version, const struct logger *logger,
                      struct nvrtc_api *api) {
     struct search search = {.driver_version = driver_version, .logger = logger};
-    struct buf lines = {0};
-    bool found;
-    if (environment->nvrtc) {
-        found = try_library(&search, environment->nvrtc, 0, api);
-    } else {
-        nvrtc_candidates(environment, &lines);
-        found = try_all(&search, &lines, api);
-    }
-    buf_free(&lines);
+    bool found = environment->nvrtc ? try_library(&search, environment->nvrtc, 0, api)
+                                    : try_sonames(&search, RTLD_NOLOAD, api) || try_sonames(&search, 0, api) ||
+                                          try_files(&search, environment, api);
     if (found) {
         log_write(logger, LOG_LEVEL_INFO, "NVRTC %d.%d: %s", api->major, api->minor, api->path);
         return VF_OK;

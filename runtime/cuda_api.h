@@ -226,16 +226,16 @@ struct nvrtc_api {
 #undef FUNCTION
 };
 
-// Finds NVRTC: VARFLASH_NVRTC (then nothing else is tried), one that the process has loaded, else the first of
-// nvrtc_candidates that opens. `driver_version` (12080; 0: no driver, anything will do) skips an NVRTC whose images
-// that driver cannot load. VF_ERROR_NO_COMPILER with one sentence: where it looked and how to get it, or both versions
-// when only newer ones were found. On failure the table is zeroed and needs no closing.
+// Finds NVRTC: VARFLASH_NVRTC (then nothing else is tried), one that the process has loaded, libnvrtc.so.13 or .12 on
+// the loader's path, the files of nvrtc_candidates. `driver_version` (12080; 0: no driver, anything will do) skips an
+// NVRTC whose images that driver cannot load. VF_ERROR_NO_COMPILER with one sentence: where it looked and how to get
+// it, or both versions when only newer ones were found. On failure the table is zeroed and needs no closing.
 vf_status nvrtc_open(const struct environment *environment, int driver_version, const struct logger *logger,
                      struct nvrtc_api *api);
 void nvrtc_close(struct nvrtc_api *api);
 
-// Appends the names to try, one a line: sonames for the loader to find, then files of $CUDA_HOME, $CUDA_PATH and
-// /usr/local/cuda, then files found in the nvidia folders of Python environments.
+// Appends the files to try, one a line, whether or not they are there: of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda,
+// then what the nvidia folders of Python environments hold.
 void nvrtc_candidates(const struct environment *environment, struct buf *lines);
 
 // Whether images of NVRTC `major` load in a driver: it must be of the same or a later major version. 0: no driver,

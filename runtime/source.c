@@ -291,10 +291,3 @@ vf_status source_text(struct source *source, const char *kernel_spec, struct buf
 const char *source_signature(const struct source *source) {
     return source->signature;
 }
-
-const struct source_kernel *source_find_kernel(const struct source_plan *plan, const char *name) {
-    for (int i = 0; i < plan->kernel_count; i++) {
-        if (!strcmp(plan->kernels[i].name, name)) return &plan->kernels[i];
-    }
-    return NULL;
-}

@@ -47,7 +47,4 @@ vf_status source_text(struct source *source, const char *kernel_spec, struct buf
 // Short text over all knob names and values, which configuration files must match. Lives as long as `source`.
 const char *source_signature(const struct source *source);
 
-// The kernel of that name, or null.
-const struct source_kernel *source_find_kernel(const struct source_plan *plan, const char *name);
-
 #endif
