@@ -207,7 +207,6 @@ run_lines = $(if $(strip $(1)),@mkdir -p $(BUILD) $(VARFLASH_CACHE_DIR) $(file >
 unit_lines = $(foreach p,$(1),$(call line,$(patsubst $(BUILD)/tests/%,%,$(p)),$(p)))
 lua_lines = $(foreach p,$(wildcard tests/lua/test_*.lua),$(call line,$(p:tests/%=%),$(LUA) $(p)))
 cli_lines = $(if $(TOOL),$(foreach p,$(wildcard tests/cli/*.sh),$(call line,$(p:tests/%=%),VARFLASH=$(abspath $(TOOL)) bash $(p))))
-gpu_lines = $(foreach p,$(GPU_PROGRAMS),$(call line,$(p:$(BUILD)/tests/%=%),$(p)))
 
 FAST_LINES = $(call line,lint,$(MAKE) -s lint) \
 $(call line,layers,$(LUA) tests/test_layers.lua) \
@@ -230,7 +229,7 @@ check: all unit-programs check-variants ## what CI runs: check-fast and the swee
 	$(call run_lines,$(FAST_LINES)$(call unit_lines,$(SLOW_UNIT))$(MATRIX_LINES)$(SAN_LINES)$(FUZZ_LINES)$(INSTALL_LINES),-j $(JOBS))
 
 check-gpu: all $(GPU_PROGRAMS) ## GPU tests; skipped where there is no device
-	$(call run_lines,$(gpu_lines),-t 3600)
+	$(Q)mkdir -p $(VARFLASH_CACHE_DIR) && VARFLASH=$(abspath $(TOOL)) tests/gpu.sh $(BUILD)/tests/gpu
 
 check-long: FUZZ_SECONDS = 600
 check-long: all unit-programs check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
@@ -298,6 +297,32 @@ deps: ## install the packages that building and testing need (Debian, Ubuntu)
 
 bench: $(TOOL) ## time the default suite
 	$(Q)$(TOOL) bench --suite default
+
+# What a machine with a GPU needs to test and measure, and nothing that it must have: Lua, Check and subunit are linked in, cJSON lies beside.
+BUNDLE := $(BUILD)/gpu-bundle
+BUNDLE_PROGRAMS := $(GPU_SOURCES:tests/gpu/%.c=$(BUNDLE)/%)
+bundle_link = $(Q)$(CC) -s $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(1) $(LIBS)
+
+$(BUNDLE_PROGRAMS): $(BUNDLE)/%: $(BUILD)/tests/gpu/%.o $(call objects,$(GPU_HELPERS) $(TEST_LIB_SOURCES)) $(TOOL_LIB) $(WHOLE)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(call bundle_link,$(CHECK_LIBS))
+
+$(BUNDLE)/varflash: $(call objects,$(TOOL_SOURCES)) $(TOOL_LIB) $(WHOLE)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(call bundle_link)
+
+$(BUNDLE)/demo-judge: $(BUILD)/tools/demo/judge.o $(TOOL_LIB) $(WHOLE)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(call bundle_link)
+
+gpu-bundle: lib $(BUNDLE_PROGRAMS) $(BUNDLE)/demo-judge $(if $(TOOL),$(BUNDLE)/varflash) ## build/gpu-bundle: GPU tests and command for a machine without Lua, cJSON and Check
+	$(Q)cp $(SHARED) $(BUNDLE)/libvarflash.so.$(MAJOR) && ln -sf libvarflash.so.$(MAJOR) $(BUNDLE)/libvarflash.so
+	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(BUNDLE)/)
+	$(Q)cp -R configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(wildcard tests/gpu/*.json tests/gpu/*.txt) $(BUNDLE)/
+	@du -sh $(BUNDLE)
 
 format: ## lay out C and CUDA templates
 	$(Q)$(CLANG_FORMAT) -i $(C_SOURCES) $(C_HEADERS) $(TEMPLATES)
