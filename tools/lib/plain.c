@@ -47,32 +47,35 @@ static float score(const struct plain_head *head, int64_t i, int64_t j, float *s
     return rounded(head, cap * bent);
 }
 
-// P of a pair, from the row's softmax.
-static float probability(const struct plain_head *head, int64_t i, float x) {
-    return rounded(head, expf(x - head->largest[i]) / head->sum[i]);
+// P of a pair, from its score and the row's softmax.
+static float probability(const struct plain_head *head, float x, float largest, float sum) {
+    return rounded(head, expf(x - largest) / sum);
 }
 
-// Scores of row i into the scratch, its softmax into largest and sum; false if it sees nothing.
-static bool softmax(const struct plain_head *head, int64_t i, int64_t *first, int64_t *last) {
+// Scores of row i into the scratch, and its softmax; false if it sees nothing.
+static bool softmax(const struct plain_head *head, int64_t i, int64_t *first, int64_t *last, float *largest,
+                    float *sum) {
     const struct reference_head *exact = head->exact;
-    float slope, largest = -INFINITY, sum = 0;
+    float slope;
+    *largest = -INFINITY;
+    *sum = 0;
     if (!problem_visible(exact->problem, exact->sq, exact->sk, i, first, last)) return false;
     for (int64_t j = *first; j < *last; j++) {
         head->scores[j] = score(head, i, j, &slope);
-        largest = fmaxf(largest, head->scores[j]);
+        *largest = fmaxf(*largest, head->scores[j]);
     }
-    for (int64_t j = *first; j < *last; j++) sum += expf(head->scores[j] - largest);
-    head->largest[i] = largest;
-    head->sum[i] = sum;
+    for (int64_t j = *first; j < *last; j++) *sum += expf(head->scores[j] - *largest);
     return true;
 }
 
 void plain_row(const struct plain_head *head, int64_t i, float *o) {
     const int64_t dv = head->exact->dv;
     int64_t first, last;
+    float largest, sum;
     memset(o, 0, (size_t)dv * sizeof *o);
-    if (!softmax(head, i, &first, &last)) return;
-    for (int64_t j = first; j < last; j++) add_scaled(o, probability(head, i, head->scores[j]), head->v + j * dv, dv);
+    if (!softmax(head, i, &first, &last, &largest, &sum)) return;
+    for (int64_t j = first; j < last; j++)
+        add_scaled(o, probability(head, head->scores[j], largest, sum), head->v + j * dv, dv);
     plain_round(head, o, dv);
 }
 
@@ -84,7 +87,7 @@ static float gradient(const struct plain_head *head, int64_t i, int64_t j) {
 // dS and P of a pair.
 static float pair(const struct plain_head *head, int64_t i, int64_t j, float *p) {
     float slope;
-    *p = probability(head, i, score(head, i, j, &slope));
+    *p = probability(head, score(head, i, j, &slope), head->largest[i], head->sum[i]);
     return rounded(head, *p * (gradient(head, i, j) - head->delta[i]) * slope);
 }
 
@@ -146,9 +149,10 @@ vf_status plain_load(const struct reference_head *exact, bool backward, enum ref
             head->delta[i] = (float)exact->delta[i];
             continue;
         }
-        if (!softmax(head, i, &first, &last)) continue;
+        if (!softmax(head, i, &first, &last, &head->largest[i], &head->sum[i])) continue;
         float sum = 0;
-        for (int64_t j = first; j < last; j++) sum += probability(head, i, head->scores[j]) * gradient(head, i, j);
+        for (int64_t j = first; j < last; j++)
+            sum += probability(head, head->scores[j], head->largest[i], head->sum[i]) * gradient(head, i, j);
         head->delta[i] = sum - (float)exact->dlse[i];
     }
     return VF_OK;

@@ -15,36 +15,39 @@ struct verify_options {
     int device;         // CUDA ordinal
     int threads;        // of the oracle; 0: all cores
     int repeat;         // runs in all, compared bit by bit where that is promised; 0: 1
+    bool checked;       // calls run in checked mode
     bool invariance;    // each sequence alone gives the bits it gives in the batch
     bool contiguous;    // the same values without strides of their own give the same bits
     bool spoil;         // a NaN in one live token changes nothing outside its sequence and kv head
     double full_flops;  // forward products up to which everything is compared; 0: 10e9. Above: samples
-    const char *knobs_forward, *knobs_backward;  // null: the row's; else vf_dev_force
+    const char *knobs_forward, *knobs_backward;  // null: the row's; else for vf_dev_force
 };
 
+// VERIFY_REFUSED: the library does not support the problem, and the problem does not say that it must not.
 enum verify_verdict { VERIFY_RIGHT, VERIFY_WRONG, VERIFY_REFUSED };
 
-// One output compared.
+// ORDER verify_tensors: verify_tensor_names, judge_operands.
+enum { VERIFY_O, VERIFY_LSE, VERIFY_DQ, VERIFY_DK, VERIFY_DV, VERIFY_TENSORS };
+extern const char *const verify_tensor_names[VERIFY_TENSORS];
+
+// One output compared with the oracle. Scaled errors are measured row by row in the units of reference.h.
 struct verify_tensor {
-    const char *name;  // "o", "lse", "dq", "dk", "dv"; null: not compared
-    double max_error, rms_error, max_value;
-    double plain_error;                     // max error of the plain 16-bit computation
-    double tolerance;                       // of max_error
-    double scaled_error, scaled_tolerance;  // the same, each row in its own unit (reference.h)
-    int64_t compared;                       // elements
+    int64_t compared;                        // elements; 0: not compared
+    double max_error, rms_error, max_value;  // max_value: of the oracle's
+    double plain_error;                      // max error of plain 16-bit arithmetic
+    double tolerance;                        // of max_error: 2 * plain_error + one rounding step
+    double scaled_error, scaled_tolerance;
 };
 
-#define VERIFY_TENSORS 5
 #define VERIFY_SENTENCE_SIZE 512
 
 struct verify_result {
     enum verify_verdict verdict;
-    vf_status status;  // of a refusal or failure of the library
+    vf_status status;  // what the library returned, if it refused or failed
     struct verify_tensor tensors[VERIFY_TENSORS];
-    double share;  // largest max_error / tolerance of all
+    double share;  // the largest error / tolerance of all tensors
     bool sampled;
-    char sentence[VERIFY_SENTENCE_SIZE];  // wrong or refused: what and where: tensor, sequence, head, row, column, got,
-                                          // want
+    char sentence[VERIFY_SENTENCE_SIZE];  // not right: what and where: tensor, sequence, head, row, column, got, want
 };
 
 // Returns VF_OK when a verdict was reached; else the failure of the machinery (memory, device). `options` null:

@@ -1,0 +1,44 @@
+// harness.h - one problem on one context: tensors uploaded, calls run on poisoned outputs and workspaces, results
+// fetched. Judges nothing.
+#ifndef VF_HARNESS_H
+#define VF_HARNESS_H
+
+#include "tensors.h"
+#include "varflash/varflash.h"
+
+struct harness {
+    vf_context *context;
+    const struct problem *problem;
+    int device;
+    bool checked;               // calls run in checked mode
+    struct tensors host;        // inputs as uploaded, outputs as last fetched
+    void *bases[TENSOR_COUNT];  // device memory of the images
+    unsigned char *workspace;   // with guards, as an image has
+    size_t workspace_size;      // without them
+};
+
+vf_status harness_create(vf_context *context, const struct problem *problem, int device, int threads,
+                         struct harness *harness);
+void harness_free(struct harness *harness);
+
+// Outputs of the pass become canaries.
+vf_status harness_reset(struct harness *harness, bool backward);
+
+// harness_reset, then the call runs with a workspace of canaries and is waited for; its status is returned.
+vf_status harness_forward(struct harness *harness);
+vf_status harness_backward(struct harness *harness);
+// The call alone, with other arguments (null: those of the harness): a single sequence, say.
+vf_status harness_run_forward(struct harness *harness, vf_forward_args *args);
+vf_status harness_run_backward(struct harness *harness, vf_backward_args *args);
+
+// Outputs of the pass into host.
+vf_status harness_fetch(struct harness *harness, bool backward);
+
+// Compares device memory with host byte by byte: every input; with `outputs` o and lse too. *changed is the name of the
+// first tensor (or "workspace": its guards) that differs, or null.
+vf_status harness_intact(struct harness *harness, bool outputs, const char **changed);
+
+// Whether two runs of the pass must give the same bits.
+bool harness_reproducible(const struct harness *harness, bool backward);
+
+#endif
