@@ -56,7 +56,8 @@ local function spec(request)
   return table.concat(words, " ")
 end
 
--- The variants that a request { pass, arch, dtype, ... } can get: list of { row, spec, plan }, and the refusals on the way.
+-- The variants that a request { pass, arch, dtype, ... } can get, one per row up to the first that asks for no sizes, as a list of
+-- { row, spec, plan }; and the sentences of rows that the generator refuses, which at run time is an error.
 function rows.variants(request)
   request.shared_kb = arch.parse(request.arch).shared_per_block // 1024
   local out, refusals = {}, {}
@@ -66,10 +67,10 @@ function rows.variants(request)
       local plan, refusal = gen.plan(full)
       if plan then
         out[#out + 1] = { row = row, spec = full, plan = plan }
-        if not asks_for_sizes(row) then break end
       else
-        refusals[#refusals + 1] = refusal
+        refusals[#refusals + 1] = row.pointer .. ": " .. refusal
       end
+      if not asks_for_sizes(row) then break end
     end
   end
   return out, refusals
