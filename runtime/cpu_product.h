@@ -12,6 +12,10 @@
 
 #include "cpu_convert.h"
 
+// Floats from one slice to the next where a slice has up to `rows` rows: a cache line more than they take, since at a power of two
+// all slices of a row would fall into the same cache sets.
+#define SLICE_STRIDE(rows) ((rows) * SLICE + 16)
+
 struct tile {
     vec at[BROADCASTS][WIDTH];
 };

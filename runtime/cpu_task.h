@@ -15,8 +15,8 @@
 // CPU_KEYS and the backward's blocks are part of what decides the bits.
 #define CPU_ROWS 192          // query rows of a forward item, at most
 #define CPU_KEYS 128          // keys that the forward takes in at a time
-#define CPU_BACKWARD_ROWS 96  // query rows that the backward takes in at a time
-#define CPU_BACKWARD_KEYS 96  // keys of a backward item, at most
+#define CPU_BACKWARD_ROWS 64  // query rows that the backward takes in at a time
+#define CPU_BACKWARD_KEYS 192  // keys of a backward item, at most
 
 // Element (slot, row, head, column) lies at data + slot * slot_stride + ... in bytes, modulo 2^64: strides are of either sign,
 // and one that is only ever multiplied by 0 may be as large as it likes.
