@@ -110,6 +110,8 @@ enum overlap overlap_self(const vf_tensor *tensor) {
     int64_t step[4], last[4];
     for (int i = 0; i < tensor->ndim; i++) {
         if (tensor->shape[i] == 0) return OVERLAP_NO;
+    }
+    for (int i = 0; i < tensor->ndim; i++) {
         if (tensor->shape[i] == 1) continue;
         const int64_t size = tensor->stride[i] < 0 ? -tensor->stride[i] : tensor->stride[i];
         if (size == 0) return OVERLAP_YES;
