@@ -253,7 +253,7 @@ static void check_dims(struct validation *v) {
 
 static void check_data(struct validation *v, const char *name, const vf_tensor *tensor, size_t element) {
     if (v->rules->pointers == VALIDATE_SHAPES || (v->rules->pointers == VALIDATE_GIVEN && !tensor->data)) return;
-    if (tensor_empty(tensor)) return;
+    if (tensor_empty(tensor) || element == 0) return;
     CHECK(tensor->data, INVALID, "%s: data is null", name);
     CHECK((uintptr_t)tensor->data % element == 0, INVALID,
           "%s: data is %p; must be aligned to its elements of %zu bytes", name, tensor->data, element);
