@@ -319,7 +319,7 @@ $(BUNDLE)/demo-judge: $(BUILD)/tools/demo/judge.o $(TOOL_LIB) $(WHOLE)
 	$(call bundle_link)
 
 gpu-bundle: lib $(BUNDLE_PROGRAMS) $(BUNDLE)/demo-judge $(if $(TOOL),$(BUNDLE)/varflash) ## build/gpu-bundle: GPU tests and command for a machine without Lua, cJSON and Check
-	$(Q)cp $(SHARED) $(BUNDLE)/libvarflash.so.$(MAJOR) && ln -sf libvarflash.so.$(MAJOR) $(BUNDLE)/libvarflash.so
+	$(Q)cp $(SHARED) $(BUNDLE)/libvarflash.so
 	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(BUNDLE)/)
 	$(Q)cp -R configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(wildcard tests/gpu/*.json tests/gpu/*.txt) $(BUNDLE)/
 	@du -sh $(BUNDLE)
