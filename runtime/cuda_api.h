@@ -25,17 +25,13 @@ typedef struct CUkern_st *CUkernel;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 
+// Of the driver's constants, those that are used.
 enum cuda_result {
     CUDA_RESULT_SUCCESS = 0,
     CUDA_RESULT_INVALID_VALUE = 1,
-    CUDA_RESULT_OUT_OF_MEMORY = 2,  // of the device
     CUDA_RESULT_NO_DEVICE = 100,
-    CUDA_RESULT_INVALID_IMAGE = 200,
     CUDA_RESULT_INVALID_CONTEXT = 201,
-    CUDA_RESULT_NO_BINARY_FOR_GPU = 209,
-    CUDA_RESULT_UNSUPPORTED_PTX_VERSION = 222,
     CUDA_RESULT_NOT_FOUND = 500,
-    CUDA_RESULT_NOT_READY = 600,
     CUDA_RESULT_CAPTURE_UNSUPPORTED = 900,
     CUDA_RESULT_CAPTURE_IMPLICIT = 906
 };
@@ -45,33 +41,17 @@ enum cuda_device_attribute {
     CUDA_DEVICE_SM_COUNT = 16,
     CUDA_DEVICE_PCI_BUS = 33,
     CUDA_DEVICE_PCI_SLOT = 34,
-    CUDA_DEVICE_MEMORY_CLOCK_KHZ = 36,
     CUDA_DEVICE_L2_BYTES = 38,
     CUDA_DEVICE_PCI_DOMAIN = 50,
     CUDA_DEVICE_CC_MAJOR = 75,
     CUDA_DEVICE_CC_MINOR = 76,
-    CUDA_DEVICE_SHARED_BYTES_PER_SM = 81,
     CUDA_DEVICE_SHARED_BYTES_PER_BLOCK = 97  // after opting in
 };
 
-enum cuda_function_attribute {
-    CUDA_FUNCTION_MAX_THREADS = 0,
-    CUDA_FUNCTION_STATIC_SHARED_BYTES = 1,
-    CUDA_FUNCTION_LOCAL_BYTES = 3,  // stack and spills of a thread
-    CUDA_FUNCTION_REGISTERS = 4,
-    CUDA_FUNCTION_BINARY_VERSION = 6,        // 90 for sm_90 and sm_90a
-    CUDA_FUNCTION_DYNAMIC_SHARED_BYTES = 8,  // to be raised before a launch with more than 48 KB
-    CUDA_FUNCTION_SHARED_CARVEOUT = 9        // percent
-};
+// Dynamic shared memory of a block: to be raised before a launch with more than 48 KB.
+enum cuda_function_attribute { CUDA_FUNCTION_DYNAMIC_SHARED_BYTES = 8 };
 
-enum cuda_pointer_attribute {
-    CUDA_POINTER_CONTEXT = 1,
-    CUDA_POINTER_MEMORY_TYPE = 2,
-    CUDA_POINTER_DEVICE_POINTER = 3,
-    CUDA_POINTER_DEVICE_ORDINAL = 9
-};
-
-enum cuda_memory_type { CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
+enum cuda_pointer_attribute { CUDA_POINTER_DEVICE_ORDINAL = 9 };
 
 enum cuda_capture_status { CUDA_CAPTURE_NONE = 0, CUDA_CAPTURE_ACTIVE = 1, CUDA_CAPTURE_INVALIDATED = 2 };
 enum cuda_capture_mode { CUDA_CAPTURE_GLOBAL = 0, CUDA_CAPTURE_THREAD_LOCAL = 1, CUDA_CAPTURE_RELAXED = 2 };
