@@ -181,7 +181,7 @@ static vf_status draw(enum sweep_size size, struct dice *dice, const struct clas
     if (class->mask == VF_MASK_WINDOW) make_window(dice, problem);
     VF_TRY(make_lengths(dice, size, problem));
     // Trimmed by slots, so that a window or tokens in use do not make a problem long.
-    trim(problem, size == SWEEP_SMALL ? 4e5 : 5e7);
+    trim(problem, size == SWEEP_SMALL ? 1.2e6 : 5e7);
     settle_lengths(dice, problem);
     make_rows(dice, problem);
     return problem_finish(problem);

@@ -244,10 +244,8 @@ static void fill_image(int threads, struct fill *fill) {
 static bool *live_rows(const struct problem *problem, const struct problem_span *spans, int64_t slots, int64_t rows) {
     bool *live = calloc((size_t)(slots * rows) + 1, sizeof *live);
     for (int64_t b = 0; live && b < problem->batch; b++)
-        for (int64_t i = 0; i < spans[b].used; i++) {
-            const int64_t row = spans[b].row + i;
-            if (row < rows) live[spans[b].batch * rows + row] = true;
-        }
+        for (int64_t row = spans[b].row; row < spans[b].row + spans[b].used && row < rows; row++)
+            live[spans[b].batch * rows + row] = true;
     return live;
 }
 

@@ -266,6 +266,16 @@ static vf_status spoil_tokens(struct harness *harness, const struct problem_span
     return VF_OK;
 }
 
+// Whether tokens or heads of an input share memory (a stride of 0): then one token cannot be spoiled alone.
+static bool shared(const struct tensors *tensors) {
+    static const enum problem_operand inputs[] = {OPERAND_Q, OPERAND_K, OPERAND_V, OPERAND_DOUT};
+    for (size_t i = 0; i < ARRAY_LENGTH(inputs); i++) {
+        const struct tensor_image *image = &tensors->images[inputs[i]];
+        if (image->bytes && (!image->row_stride || !image->head_stride)) return true;
+    }
+    return false;
+}
+
 static vf_status spoil(struct harness *harness, const struct verify_options *options, const struct first *first,
                        struct verify_result *result) {
     struct problem_span *spans_q, *spans_k;
@@ -273,7 +283,7 @@ static vf_status spoil(struct harness *harness, const struct verify_options *opt
     vf_status status = VF_OK;
     const int64_t b = spoil_sequence(harness->problem, spans_q, spans_k);
     const int64_t head_k = (int64_t)(harness->problem->seed % (uint64_t)harness->problem->heads_k);
-    if (b >= 0) {
+    if (b >= 0 && !shared(&harness->host)) {
         status = spoil_tokens(harness, spans_q, spans_k, b, head_k);
         if (!status) status = run_both(harness, options, "with a spoiled token", result);
         if (!status && result->verdict == VERIFY_RIGHT)
