@@ -6,9 +6,9 @@
 -- v differs; the masks, types and flags rotate through the variants. To these come other variants for template branches that no row's
 -- takes. --all: every architecture, and on two of them every combination of mask, type and flags.
 --
--- Right means: no advice of the assembler, registers within the budget (its shared memory is a static_assert in every template), every
--- row used, every branch of every template taken; in kernels that a row asks for no spills and no stack. Reports are kept in
--- $BUILD/matrix by the digest of the source and of what compiles it, so that only what changed is compiled again.
+-- Right means: no warnings, no advice of the assembler, registers within the budget (its shared memory is a static_assert in every
+-- template), every row used, every branch of every template taken; in kernels that a row asks for no spills and no stack. Reports are
+-- kept in $BUILD/matrix by the digest of the source and of what compiles it, so that only what changed is compiled again.
 
 package.path = "./?.lua;" .. package.path
 
@@ -184,12 +184,13 @@ local cc = os.getenv("CC") or "cc"
 assert(run(("mkdir -p %s && %s -std=c11 -D_GNU_SOURCE -O1 -Iruntime -Iruntime/include -o %s %s -ldl -lpthread"):format(FOLDER, cc,
   compiler, SOURCES)) == 0, "tests/matrix_nvrtc.c does not compile")
 
--- What a report depends on besides the source: NVRTC and its options.
+-- What a report depends on besides the source: NVRTC, its options, and what reads its log.
 local pipe = assert(io.popen(compiler .. " --identity 2>&1"))
 local identity = pipe:read("a")
 local _, _, status = pipe:close()
+for file in SOURCES:gmatch("%S+") do identity = identity .. runner.read_file(file) end
 if status ~= 0 then
-  print(identity)
+  print((identity:match("^[^\n]*")))
   os.exit(status)
 end
 
@@ -203,11 +204,12 @@ local function read_reports()
   return reports
 end
 
+local compiler_digest = digest(identity)
 local reports = read_reports()
 local lists, count = {}, 0
 for _, spec in ipairs(chosen) do
   local kernel = known[spec]
-  kernel.digest = digest(identity .. kernel.text)
+  kernel.digest = digest(compiler_digest .. kernel.text)
   kernel.path = ("%s/%s.cu"):format(FOLDER, kernel.digest)
   if not (reports[kernel.digest] or "failed"):find("^ok") then
     local file = assert(io.open(kernel.path, "w"))
@@ -240,7 +242,7 @@ for _, spec in ipairs(chosen) do
   if os.getenv("LIST") then print(("%s\n  budget registers=%d; %s"):format(spec, kernel.facts.registers, report)) end
   runner.test(spec, function()
     if not report:find("^ok") then error(runner.read_file(kernel.path .. ".log") or report, 0) end
-    local none = { "shared_bytes", "advice", kernel.by_row and "stack_bytes", kernel.by_row and "spill_stores" }
+    local none = { "shared_bytes", "advice", "warnings", kernel.by_row and "stack_bytes", kernel.by_row and "spill_stores" }
     for _, name in ipairs(none) do
       local number = tonumber(report:match(" " .. name .. "=(%-?%d+)"))
       if number ~= 0 then error(("%s=%d, expected 0 (%s)"):format(name, number, report), 0) end
