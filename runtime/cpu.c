@@ -64,7 +64,8 @@ int cpu_thread_count(void) {
     return online > 0 ? (int)online : 1;
 }
 
-// ---- a call as a task ------------------------------------------------------------------------------------------------
+// ---- a call as a task
+// ------------------------------------------------------------------------------------------------
 
 // Which dimension of a tensor is what, from [.., slot, .., row, .., head, ..] as varflash.h lays them out.
 static struct cpu_operand operand(const vf_tensor *tensor, bool batched, bool statistic) {
@@ -109,10 +110,11 @@ static struct cpu_task task_of(const struct call *call) {
     };
 }
 
-// ---- items -------------------------------------------------------------------------------------------------------------
+// ---- items
+// -------------------------------------------------------------------------------------------------------------
 
-static void zero_rows(const struct cpu_task *task, const struct cpu_operand *operand, const struct cpu_range *rows, int64_t heads,
-                      int dim) {
+static void zero_rows(const struct cpu_task *task, const struct cpu_operand *operand, const struct cpu_range *rows,
+                      int64_t heads, int dim) {
     for (int64_t i = 0; i < rows->length; i++) {
         for (int64_t head = 0; head < heads; head++) {
             memset(cpu_address(operand, rows->slot, rows->begin + i, head), 0, (size_t)dim * task->element);
@@ -145,8 +147,8 @@ static void fill_gap(const struct cpu_task *task, const struct cpu_entry *entry,
     }
 }
 
-// The forward takes the last rows first, since under a causal mask they see most keys; the backward takes the first keys first, which
-// most rows see, and must: see cpu_backward.inc.
+// The forward takes the last rows first, since under a causal mask they see most keys; the backward takes the first
+// keys first, which most rows see, and must: see cpu_backward.inc.
 static void run_item(const void *context, size_t item, void *scratch) {
     const struct cpu_task *task = context;
     const struct cpu_entry *entry = cpu_schedule_entry(&task->schedule, item);
@@ -169,8 +171,8 @@ static vf_status take_accumulators(struct cpu_task *task) {
     if (!__builtin_mul_overflow(schedule->accumulators, (size_t)task->head_dim * sizeof(float), &bytes)) {
         task->accumulators = malloc(bytes);
     }
-    VF_REQUIRE(task->turns && task->accumulators, VF_ERROR_OUT_OF_MEMORY, "cpu: no memory for %zu rows of float32 gradients of q",
-               schedule->accumulators);
+    VF_REQUIRE(task->turns && task->accumulators, VF_ERROR_OUT_OF_MEMORY,
+               "cpu: no memory for %zu rows of float32 gradients of q", schedule->accumulators);
     return VF_OK;
 }
 

@@ -1,4 +1,5 @@
-// cpu_avx512.c - the CPU kernels for AVX-512 (F, BW, VL, DQ), FMA and F16C. Nothing else may be compiled with these flags.
+// cpu_avx512.c - the CPU kernels for AVX-512 (F, BW, VL, DQ), FMA and F16C. Nothing else may be compiled with these
+// flags.
 #include "cpu_task.h"
 
 #ifdef __AVX512F__

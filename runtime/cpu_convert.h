@@ -1,7 +1,7 @@
 // cpu_convert.h - rows of any operand type to float32 and back, for the CPU kernels.
 //
-// Included by the kernel source only. Rows are a multiple of 8 long and may lie at any address that is a multiple of their element.
-// Rounding is to nearest even; a NaN stays one.
+// Included by the kernel source only. Rows are a multiple of 8 long and may lie at any address that is a multiple of
+// their element. Rounding is to nearest even; a NaN stays one.
 #ifndef VF_CPU_CONVERT_H
 #define VF_CPU_CONVERT_H
 
@@ -32,7 +32,7 @@ INLINE uint16_t half_from_float(float value) {
     const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
     if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);  // rounds to 2^16 or more
-    if (magnitude < 0x38800000u) {                                     // subnormal: adding 0.5 rounds at the right place
+    if (magnitude < 0x38800000u) {                                    // subnormal: adding 0.5 rounds at the right place
         float size;
         memcpy(&size, &magnitude, sizeof size);
         size += 0.5f;

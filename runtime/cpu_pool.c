@@ -32,7 +32,8 @@ static void *run_items(void *argument) {
     }
 }
 
-// Starts workers 1 ... count - 1 and returns how many there are with the caller. They take no signals: those are the program's.
+// Starts workers 1 ... count - 1 and returns how many there are with the caller. They take no signals: those are the
+// program's.
 static size_t start(struct worker *workers, size_t count) {
     if (count == 1) return 1;
     sigset_t all, old;
@@ -50,10 +51,12 @@ vf_status cpu_run(int threads, size_t items, size_t scratch, cpu_work *work, con
     const size_t each = (scratch + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     size_t bytes = 0;
     struct worker *workers = calloc(count, sizeof *workers);
-    char *memory = __builtin_mul_overflow(each, count, &bytes) ? NULL : aligned_alloc(ALIGNMENT, bytes ? bytes : ALIGNMENT);
+    char *memory =
+        __builtin_mul_overflow(each, count, &bytes) ? NULL : aligned_alloc(ALIGNMENT, bytes ? bytes : ALIGNMENT);
     vf_status status = VF_OK;
     if (!workers || !memory) {
-        status = status_fail(VF_ERROR_OUT_OF_MEMORY, "cpu: no memory for %zu threads with %zu bytes each; use fewer threads", count, each);
+        status = status_fail(VF_ERROR_OUT_OF_MEMORY,
+                             "cpu: no memory for %zu threads with %zu bytes each; use fewer threads", count, each);
         goto out;
     }
     struct pool pool = {.work = work, .context = context, .items = items};

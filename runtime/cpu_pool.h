@@ -1,7 +1,7 @@
 // cpu_pool.h - runs numbered items of work on several threads, which live as long as the call.
 //
-// Items are drawn in rising order, each before it starts: an item may wait (cpu_wait) for one with a lower number, and for nothing
-// else. Invariant: every item runs exactly once, on however many threads the system grants.
+// Items are drawn in rising order, each before it starts: an item may wait (cpu_wait) for one with a lower number, and
+// for nothing else. Invariant: every item runs exactly once, on however many threads the system grants.
 #ifndef VF_CPU_POOL_H
 #define VF_CPU_POOL_H
 

@@ -1,20 +1,22 @@
 // cpu_product.h - the matrix products of the CPU kernels, and the layouts they want.
 //
-// Included by the kernel source only. One of the two factors lies in vectors, the other is broadcast element by element:
+// Included by the kernel source only. One of the two factors lies in vectors, the other is broadcast element by
+// element:
 //
 //     panel    [depth][PANEL]           element (k, column) at k * PANEL + column: the vectors
-//     slices   [depth / 8][rows][8]     element (row, k) at (k / 8) * stride + row * 8 + k % 8: broadcast, along rows or along k
+//     slices   [depth / 8][rows][8]     element (row, k) at (k / 8) * stride + row * 8 + k % 8: broadcast, along rows
+//     or along k
 //
-// A register tile is BROADCASTS x WIDTH vectors. Invariant: an element of a product is one chain of multiply-adds in the order
-// of k, whatever tile it falls into, so its bits do not depend on where in a block it lies.
+// A register tile is BROADCASTS x WIDTH vectors. Invariant: an element of a product is one chain of multiply-adds in
+// the order of k, whatever tile it falls into, so its bits do not depend on where in a block it lies.
 #ifndef VF_CPU_PRODUCT_H
 #define VF_CPU_PRODUCT_H
 
 #include "cpu_convert.h"
 
-// Floats from one slice to the next where a slice has up to `rows` rows: a cache line more than they take, since at a power of two
-// all slices of a row would fall into the same cache sets.
-#define SLICE_STRIDE(rows) ((rows) * SLICE + 16)
+// Floats from one slice to the next where a slice has up to `rows` rows: a cache line more than they take, since at a
+// power of two all slices of a row would fall into the same cache sets.
+#define SLICE_STRIDE(rows) ((rows)*SLICE + 16)
 
 struct tile {
     vec at[BROADCASTS][WIDTH];
@@ -48,7 +50,8 @@ INLINE void tile_store(const struct tile *tile, float *to, int stride, int width
     }
 }
 
-INLINE void inner_of_width(float *to, const float *slices, int stride, const float *panel, int rows, int depth, int width) {
+INLINE void inner_of_width(float *to, const float *slices, int stride, const float *panel, int rows, int depth,
+                           int width) {
     for (int row = 0; row < rows; row += BROADCASTS) {
         struct tile tile;
         tile_zero(&tile, width);
@@ -61,9 +64,10 @@ INLINE void inner_of_width(float *to, const float *slices, int stride, const flo
     }
 }
 
-// to[row][column] = sum over k of slices(row, k) * panel[k][column]. `rows` is rounded up to BROADCASTS: slices and `to` have
-// these rows.
-static void inner_product(float *to, const float *slices, int stride, const float *panel, int rows, int depth, int width) {
+// to[row][column] = sum over k of slices(row, k) * panel[k][column]. `rows` is rounded up to BROADCASTS: slices and
+// `to` have these rows.
+static void inner_product(float *to, const float *slices, int stride, const float *panel, int rows, int depth,
+                          int width) {
     if (width == 3) {
         inner_of_width(to, slices, stride, panel, rows, depth, 3);
     } else if (width == 2) {
@@ -73,8 +77,8 @@ static void inner_product(float *to, const float *slices, int stride, const floa
     }
 }
 
-INLINE void outer_of_width(float *to, const float *slices, int stride, const float *panel, int rows, int columns, const float *factor,
-                           int width) {
+INLINE void outer_of_width(float *to, const float *slices, int stride, const float *panel, int rows, int columns,
+                           const float *factor, int width) {
     for (int c = 0; c < columns; c += BROADCASTS) {
         struct tile tile;
         tile_load(&tile, to + c * PANEL, PANEL, width);
@@ -93,8 +97,8 @@ INLINE void outer_of_width(float *to, const float *slices, int stride, const flo
 }
 
 // to[c][column] = to[c][column] * factor[column] + sum over rows of slices(row, c) * panel[row][column]. No factor: 1.
-static void outer_product(float *to, const float *slices, int stride, const float *panel, int rows, int columns, const float *factor,
-                          int width) {
+static void outer_product(float *to, const float *slices, int stride, const float *panel, int rows, int columns,
+                          const float *factor, int width) {
     if (width == 3) {
         outer_of_width(to, slices, stride, panel, rows, columns, factor, 3);
     } else if (width == 2) {
@@ -104,7 +108,8 @@ static void outer_product(float *to, const float *slices, int stride, const floa
     }
 }
 
-INLINE void plain_of_width(float *to, const float *panel, const float *matrix, int rows, int depth, int stride, int width) {
+INLINE void plain_of_width(float *to, const float *panel, const float *matrix, int rows, int depth, int stride,
+                           int width) {
     for (int row = 0; row < rows; row += BROADCASTS) {
         struct tile tile;
         tile_load(&tile, to + row * stride, stride, width);
@@ -114,8 +119,8 @@ INLINE void plain_of_width(float *to, const float *panel, const float *matrix, i
     }
 }
 
-// to[row][column] += sum over k of panel[row][k] * matrix[k][column], where `to` and `matrix` have rows of `stride` columns, a
-// multiple of LANES. `rows` is rounded up to BROADCASTS.
+// to[row][column] += sum over k of panel[row][k] * matrix[k][column], where `to` and `matrix` have rows of `stride`
+// columns, a multiple of LANES. `rows` is rounded up to BROADCASTS.
 static void plain_product(float *to, const float *panel, const float *matrix, int rows, int depth, int stride) {
     for (int column = 0; column < stride;) {
         const int left = (stride - column) / LANES;

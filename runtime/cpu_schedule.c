@@ -79,7 +79,8 @@ vf_status cpu_schedule_make(struct cpu_task *task, const struct call *call) {
     struct cpu_schedule *schedule = &task->schedule;
     const size_t most = 3 * (size_t)call->batch + 2;
     schedule->entries = malloc(most * sizeof *schedule->entries);
-    VF_REQUIRE(schedule->entries, VF_ERROR_OUT_OF_MEMORY, "cpu: no memory for the work list of %lld sequences", (long long)call->batch);
+    VF_REQUIRE(schedule->entries, VF_ERROR_OUT_OF_MEMORY, "cpu: no memory for the work list of %lld sequences",
+               (long long)call->batch);
     const bool fill = call->problem->fill == VF_FILL_ZERO, fill_k = fill && task->backward;
     struct side q = side_open(call->lengths[CALL_CU_Q], call->lengths[CALL_USED_Q], call->q_batched, call->rows_q);
     struct side k = side_open(call->lengths[CALL_CU_K], call->lengths[CALL_USED_K], call->k_batched, call->rows_k);

@@ -1,7 +1,7 @@
 // cpu_task.h - one call on the CPU as its kernels see it: operands, options, and the list of work.
 //
-// Made by cpu.c and cpu_schedule.c, read by the kernels, which write nothing here but accumulators and turns. Invariant: the rows
-// of all entries are disjoint and inside the tensors, whatever the lengths of the call said.
+// Made by cpu.c and cpu_schedule.c, read by the kernels, which write nothing here but accumulators and turns.
+// Invariant: the rows of all entries are disjoint and inside the tensors, whatever the lengths of the call said.
 #ifndef VF_CPU_TASK_H
 #define VF_CPU_TASK_H
 
@@ -11,23 +11,23 @@
 #include "varflash/varflash.h"
 
 // A query row of the kernels is a (token, head) pair: the heads that share a key head lie side by side, so that a row
-// of a sequence is token * group + head within the group. Sums run over keys in blocks of fixed size from the first key on:
-// CPU_KEYS and the backward's blocks are part of what decides the bits.
-#define CPU_ROWS 192          // query rows of a forward item, at most
-#define CPU_KEYS 128          // keys that the forward takes in at a time
-#define CPU_BACKWARD_ROWS 64  // query rows that the backward takes in at a time
+// of a sequence is token * group + head within the group. Sums run over keys in blocks of fixed size from the first key
+// on: CPU_KEYS and the backward's blocks are part of what decides the bits.
+#define CPU_ROWS 192           // query rows of a forward item, at most
+#define CPU_KEYS 128           // keys that the forward takes in at a time
+#define CPU_BACKWARD_ROWS 64   // query rows that the backward takes in at a time
 #define CPU_BACKWARD_KEYS 192  // keys of a backward item, at most
 
-// Element (slot, row, head, column) lies at data + slot * slot_stride + ... in bytes, modulo 2^64: strides are of either sign,
-// and one that is only ever multiplied by 0 may be as large as it likes.
+// Element (slot, row, head, column) lies at data + slot * slot_stride + ... in bytes, modulo 2^64: strides are of
+// either sign, and one that is only ever multiplied by 0 may be as large as it likes.
 struct cpu_operand {
     uint64_t data;  // 0: absent
     uint64_t slot_stride, row_stride, head_stride;
 };
 
 static inline char *cpu_address(const struct cpu_operand *operand, int64_t slot, int64_t row, int64_t head) {
-    return (char *)(uintptr_t)(operand->data + (uint64_t)slot * operand->slot_stride + (uint64_t)row * operand->row_stride +
-                               (uint64_t)head * operand->head_stride);
+    return (char *)(uintptr_t)(operand->data + (uint64_t)slot * operand->slot_stride +
+                               (uint64_t)row * operand->row_stride + (uint64_t)head * operand->head_stride);
 }
 
 // One side of a sequence, or of a range of rows where no token lives.
@@ -51,7 +51,7 @@ struct cpu_schedule {
     size_t count, items;
     struct cpu_entry *entries;  // most work first
     size_t turns, accumulators;
-    double products;            // multiplications that full attention would take, over head_dim
+    double products;  // multiplications that full attention would take, over head_dim
 };
 
 struct cpu_kernels;
@@ -67,8 +67,8 @@ struct cpu_task {
     float scale, softcap;
     struct cpu_operand q, k, v, o, lse, dout, dlse, dq, dk, dv;
     struct cpu_schedule schedule;
-    float *accumulators;    // [row][head_dim]: dq of rows whose keys are several items
-    atomic_uint *turns;     // key blocks that have added their part to a block of rows
+    float *accumulators;  // [row][head_dim]: dq of rows whose keys are several items
+    atomic_uint *turns;   // key blocks that have added their part to a block of rows
 };
 
 // The kernels of a level of vector code. Scratch: bytes that every thread needs, 64-byte aligned.
@@ -76,9 +76,12 @@ struct cpu_kernels {
     size_t (*forward_scratch)(const struct cpu_task *task);
     size_t (*backward_scratch)(const struct cpu_task *task);
     // Rows [block * CPU_ROWS, ...) of the query heads of key head `head`.
-    void (*forward)(const struct cpu_task *task, const struct cpu_entry *sequence, int64_t head, int64_t block, float *scratch);
-    // Keys [block * CPU_BACKWARD_KEYS, ...) of key head `head`, and their part of dq; block 0 also the rows that see no key.
-    void (*backward)(const struct cpu_task *task, const struct cpu_entry *sequence, int64_t head, int64_t block, float *scratch);
+    void (*forward)(const struct cpu_task *task, const struct cpu_entry *sequence, int64_t head, int64_t block,
+                    float *scratch);
+    // Keys [block * CPU_BACKWARD_KEYS, ...) of key head `head`, and their part of dq; block 0 also the rows that see no
+    // key.
+    void (*backward)(const struct cpu_task *task, const struct cpu_entry *sequence, int64_t head, int64_t block,
+                     float *scratch);
 };
 
 // Null where the build has no such level.

@@ -1,7 +1,8 @@
 // cpu_vector.h - the vectors that the CPU kernels are written in, as wide as the file that includes this one may use.
 //
-// Included by the kernel source only, once for each level of vector code. Arithmetic is written with operators; here stands what
-// operators cannot say. Comparisons with NaN are false everywhere, so that selections keep a NaN that they are asked about.
+// Included by the kernel source only, once for each level of vector code. Arithmetic is written with operators; here
+// stands what operators cannot say. Comparisons with NaN are false everywhere, so that selections keep a NaN that they
+// are asked about.
 #ifndef VF_CPU_VECTOR_H
 #define VF_CPU_VECTOR_H
 
@@ -31,7 +32,7 @@
 #define LANES 4
 #define BROADCASTS 4
 #endif
-#define WIDTH 3               // vectors of a panel
+#define WIDTH 3                // vectors of a panel
 #define PANEL (WIDTH * LANES)  // columns of a panel
 
 #define INLINE static inline __attribute__((always_inline))
@@ -157,8 +158,8 @@ INLINE vec vec_inside(vec x, ivec low, ivec high, ivec at, vec otherwise) {
 
 // exp(x) for x <= 88, within 1 ulp; 0 below -87, where the result would hardly be a normal number; NaN of NaN.
 //
-// x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 Q(r) with Q minimax (relative error of the sum 3e-9); 2^n goes into the
-// exponent. Adding ROUND leaves n in the low bits of the sum, and nothing of ROUND outlives the shift.
+// x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 Q(r) with Q minimax (relative error of the sum 3e-9); 2^n goes
+// into the exponent. Adding ROUND leaves n in the low bits of the sum, and nothing of ROUND outlives the shift.
 INLINE vec vec_exp(vec x) {
     const float ROUND = 12582912.0f;  // 1.5 * 2^23
     const vec shifted = vec_fma(x, vec_all(1.44269504f), vec_all(ROUND));

@@ -82,7 +82,8 @@ double case_get(const vf_tensor *tensor, const int64_t index[4]) {
     return single;
 }
 
-// ---- lengths ---------------------------------------------------------------------------------------------------------
+// ---- lengths
+// ---------------------------------------------------------------------------------------------------------
 
 int64_t case_length(const struct case_side *side, int64_t b) {
     return side->has_used && side->used[b] < side->slots[b] ? side->used[b] : side->slots[b];
@@ -119,7 +120,8 @@ static void side_lengths(const struct case_side *side, int64_t batch, int64_t *c
     if (side->has_used) *used_view = lengths_tensor(used, side->wide, batch);
 }
 
-// ---- tensors -----------------------------------------------------------------------------------------------------------
+// ---- tensors
+// -----------------------------------------------------------------------------------------------------------
 
 // Strides for the shape, and memory around it. The last dimension stays contiguous but in lse and dlse.
 static void lay_out(vf_tensor *tensor, enum case_layout layout, bool statistic, uint64_t *state, unsigned char **memory,
@@ -166,15 +168,15 @@ static void shape_tensor(const struct case_problem *problem, enum case_tensor_na
     const bool statistic = name == CASE_LSE || name == CASE_DLSE;
     const int64_t rows = side_rows(side, problem->batch), heads = problem->heads_k * (of_k(name) ? 1 : problem->group);
     const int64_t dim = name == CASE_V || name == CASE_O || name == CASE_DOUT || name == CASE_DV ? problem->head_dim_v
-                                                                                                : problem->head_dim;
+                                                                                                 : problem->head_dim;
     const int64_t plain[] = {problem->batch, rows, heads, dim}, statistics[] = {problem->batch, heads, rows};
     const int first = side->batched ? 0 : 1, dims = (statistic ? 3 : 4) - first;
     *tensor = (vf_tensor){.dtype = statistic ? VF_FLOAT32 : problem->dtype, .ndim = dims};
     memcpy(tensor->shape, (statistic ? statistics : plain) + first, (size_t)dims * sizeof(int64_t));
 }
 
-static void fill_live(const struct case_problem *problem, const struct case_side *side, const vf_tensor *tensor, bool statistic,
-                      uint64_t *state) {
+static void fill_live(const struct case_problem *problem, const struct case_side *side, const vf_tensor *tensor,
+                      bool statistic, uint64_t *state) {
     const double deviation = problem->deviation != 0 ? problem->deviation : 1;
     const int first = side->batched ? 1 : 0;
     const int64_t heads = tensor->shape[statistic ? first : first + 1], dim = statistic ? 1 : tensor->shape[first + 2];
@@ -210,7 +212,8 @@ void case_make(const struct case_problem *problem, struct case_tensors *tensors)
             memcpy(tensors->before[name], tensors->memory[name], tensors->bytes[name]);
         } else {
             const size_t size = element_size(tensor->dtype);
-            for (size_t i = 0; i < tensors->bytes[name]; i += size) put(tensors->memory[name] + i, tensor->dtype, problem->poison);
+            for (size_t i = 0; i < tensors->bytes[name]; i += size)
+                put(tensors->memory[name] + i, tensor->dtype, problem->poison);
             fill_live(problem, of_k(name) ? &problem->k : &problem->q, tensor, statistic, &state);
         }
     }
@@ -220,12 +223,25 @@ void case_make(const struct case_problem *problem, struct case_tensors *tensors)
                             .softmax_scale = problem->scale,
                             .softcap = problem->softcap,
                             .fill = problem->fill};
-    side_lengths(&problem->q, problem->batch, tensors->lengths[0], tensors->lengths[1], &args.cu_seqlens_q, &args.seqused_q);
-    side_lengths(&problem->k, problem->batch, tensors->lengths[2], tensors->lengths[3], &args.cu_seqlens_k, &args.seqused_k);
+    side_lengths(&problem->q, problem->batch, tensors->lengths[0], tensors->lengths[1], &args.cu_seqlens_q,
+                 &args.seqused_q);
+    side_lengths(&problem->k, problem->batch, tensors->lengths[2], tensors->lengths[3], &args.cu_seqlens_k,
+                 &args.seqused_k);
     const vf_tensor *view = tensors->view;
-    tensors->forward = (vf_forward_args){0, view[CASE_Q], view[CASE_K], view[CASE_V], view[CASE_O], view[CASE_LSE], args};
-    tensors->backward = (vf_backward_args){0, view[CASE_Q], view[CASE_K], view[CASE_V], view[CASE_O], view[CASE_LSE], view[CASE_DOUT],
-                                           view[CASE_DLSE], view[CASE_DQ], view[CASE_DK], view[CASE_DV], args};
+    tensors->forward =
+        (vf_forward_args){0, view[CASE_Q], view[CASE_K], view[CASE_V], view[CASE_O], view[CASE_LSE], args};
+    tensors->backward = (vf_backward_args){0,
+                                           view[CASE_Q],
+                                           view[CASE_K],
+                                           view[CASE_V],
+                                           view[CASE_O],
+                                           view[CASE_LSE],
+                                           view[CASE_DOUT],
+                                           view[CASE_DLSE],
+                                           view[CASE_DQ],
+                                           view[CASE_DK],
+                                           view[CASE_DV],
+                                           args};
 }
 
 void case_free(struct case_tensors *tensors) {
@@ -235,7 +251,8 @@ void case_free(struct case_tensors *tensors) {
     }
 }
 
-// ---- random problems -----------------------------------------------------------------------------------------------------
+// ---- random problems
+// -----------------------------------------------------------------------------------------------------
 
 static int64_t draw_length(uint64_t *state, int64_t longest) {
     const int64_t kind = draw_below(state, 8);
@@ -253,7 +270,8 @@ static void draw_side(struct case_side *side, int64_t batch, int64_t longest, ui
     const int64_t same = draw_length(state, longest);
     for (int64_t b = 0; b < batch; b++) {
         side->slots[b] = side->batched ? same : draw_length(state, longest);
-        side->used[b] = draw_below(state, 4) ? draw_below(state, side->slots[b] + 1) : side->slots[b] + draw_below(state, 3);
+        side->used[b] =
+            draw_below(state, 4) ? draw_below(state, side->slots[b] + 1) : side->slots[b] + draw_below(state, 3);
     }
 }
 

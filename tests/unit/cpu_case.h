@@ -1,8 +1,9 @@
 // cpu_case.h - small attention problems for the CPU backend's tests: tensors in hostile memory, and float64 answers.
 //
-// A case is plain data that a test sets or draws from a seed; case_run makes its tensors (every operand with its own strides,
-// everything that no token owns poisoned), runs forward and backward, and compares every element with formulas in float64, and
-// every other byte with what it was. Independent of the library: lengths, masks and addresses are worked out here again.
+// A case is plain data that a test sets or draws from a seed; case_run makes its tensors (every operand with its own
+// strides, everything that no token owns poisoned), runs forward and backward, and compares every element with formulas
+// in float64, and every other byte with what it was. Independent of the library: lengths, masks and addresses are
+// worked out here again.
 #ifndef VF_CPU_CASE_H
 #define VF_CPU_CASE_H
 
@@ -20,10 +21,22 @@ struct case_side {
     int64_t tail;  // packed: rows after the last slot
 };
 
-enum case_tensor_name { CASE_Q, CASE_K, CASE_V, CASE_O, CASE_LSE, CASE_DOUT, CASE_DLSE, CASE_DQ, CASE_DK, CASE_DV, CASE_TENSORS };
+enum case_tensor_name {
+    CASE_Q,
+    CASE_K,
+    CASE_V,
+    CASE_O,
+    CASE_LSE,
+    CASE_DOUT,
+    CASE_DLSE,
+    CASE_DQ,
+    CASE_DK,
+    CASE_DV,
+    CASE_TENSORS
+};
 
 enum case_layout {
-    CASE_DENSE,     // as small as can be
+    CASE_DENSE,      // as small as can be
     CASE_SCATTERED,  // dimensions in any order, gaps between them, either sign, at any offset
     CASE_EXPANDED,   // scattered, and some dimensions with stride 0: inputs only
 };

@@ -1,7 +1,8 @@
 // cpu_case_check.c - see cpu_case.h: the formulas in float64, and the comparison.
 //
-// A float32 computation may be off by a few roundings of the terms it adds up, so with every sum the oracle also adds up the sizes
-// of its terms. Weights additionally carry the error of their logits. The result is then rounded to its type.
+// A float32 computation may be off by a few roundings of the terms it adds up, so with every sum the oracle also adds
+// up the sizes of its terms. Weights additionally carry the error of their logits. The result is then rounded to its
+// type.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ struct answer {
 struct check {
     const struct case_problem *problem;
     struct case_tensors *tensors;
-    int64_t b, head;            // of the query
+    int64_t b, head;  // of the query
     int64_t sq, sk;
     struct answer *dq, *dk, *dv;  // of the sequence and key head
     bool wrong;
@@ -48,7 +49,7 @@ static void expect(struct check *check, enum case_tensor_name name, const int64_
     void *at = case_at(tensor, index);
     const double got = case_get(tensor, index);
     const double unit = tensor->dtype == VF_FLOAT16 ? 0x1p-11 : tensor->dtype == VF_BFLOAT16 ? 0x1p-8 : 0x1p-24;
-    const double smallest = tensor->dtype == VF_FLOAT16 ? 0x1p-24 : 0x1p-126;
+    const double smallest = tensor->dtype == VF_FLOAT16 ? 0x1p-24 : 1e-36;  // weights below e^-87 are 0
     const double allowed = 1.01 * unit * fabs(want.value) + 1.5e-6 * want.size + smallest;
     const bool good = isinf(want.value) ? got == want.value : fabs(got - want.value) <= allowed;
     if (!good && !check->wrong) {
@@ -61,8 +62,8 @@ static void expect(struct check *check, enum case_tensor_name name, const int64_
     memcpy(check->tensors->before[name] + offset, at, tensor->dtype == VF_FLOAT32 ? 4 : 2);
 }
 
-static void expect_token(struct check *check, enum case_tensor_name name, bool k, bool statistic, int64_t token, int64_t head,
-                         int64_t column, struct answer want) {
+static void expect_token(struct check *check, enum case_tensor_name name, bool k, bool statistic, int64_t token,
+                         int64_t head, int64_t column, struct answer want) {
     int64_t index[4] = {0};
     index_of(check, k, statistic, token, head, column, index);
     expect(check, name, index, want);
@@ -86,7 +87,8 @@ static struct score score_of(const struct check *check, int64_t i, int64_t j) {
     const double scale = problem->scale != 0 ? problem->scale : 1 / sqrt(problem->head_dim);
     struct score score = {0, 0, 1};
     for (int c = 0; c < problem->head_dim; c++) {
-        const double term = scale * get(check, CASE_Q, i, check->head, c) * get(check, CASE_K, j, check->head / problem->group, c);
+        const double term =
+            scale * get(check, CASE_Q, i, check->head, c) * get(check, CASE_K, j, check->head / problem->group, c);
         score.x += term;
         score.size += fabs(term);
     }
@@ -153,7 +155,8 @@ static void add_backward_row(struct check *check, int64_t i, const struct score 
         }
         // The slope 1 - tanh^2 is a difference of two numbers near 1.
         const double ds = scale * p * scores[j].slope * (dp.value - delta.value);
-        const double ds_size = scale * p * (dp.size + delta.size) * (problem->softcap != 0 ? 1 : scores[j].slope) * p_error;
+        const double ds_size =
+            scale * p * (dp.size + delta.size) * (problem->softcap != 0 ? 1 : scores[j].slope) * p_error;
         for (int c = 0; c < dim; c++) {
             const double key = get(check, CASE_K, j, head_k, c), query = get(check, CASE_Q, i, head, c);
             add(&check->dq[i * dim + c], ds * key, fabs(ds_size * key));
@@ -164,7 +167,8 @@ static void add_backward_row(struct check *check, int64_t i, const struct score 
 
 static void check_rows(struct check *check, enum case_tensor_name name, bool k, int64_t head, int64_t tokens, int dim,
                        const struct answer *want) {
-    for (int64_t at = 0; at < tokens * dim; at++) expect_token(check, name, k, false, at / dim, head, at % dim, want[at]);
+    for (int64_t at = 0; at < tokens * dim; at++)
+        expect_token(check, name, k, false, at / dim, head, at % dim, want[at]);
 }
 
 static void check_sequence(struct check *check, int64_t head_k) {
@@ -237,7 +241,8 @@ bool case_check(const struct case_problem *problem, struct case_tensors *tensors
         if (!tensors->before[name]) continue;
         if (problem->fill == VF_FILL_ZERO) check_gaps(&check, name, name == CASE_DK || name == CASE_DV);
         if (memcmp(tensors->before[name], tensors->memory[name], tensors->bytes[name]) != 0) {
-            fprintf(stderr, "seed %llu: tensor %d: written outside its rows\n", (unsigned long long)problem->seed, (int)name);
+            fprintf(stderr, "seed %llu: tensor %d: written outside its rows\n", (unsigned long long)problem->seed,
+                    (int)name);
             check.wrong = true;
         }
     }
