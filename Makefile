@@ -257,16 +257,19 @@ lint-c:
 	$(Q)if $(CLANG_FORMAT) --version | grep -q 'version 14'; then $(CLANG_FORMAT) --dry-run -Werror $(C_SOURCES) $(C_HEADERS) $(TEMPLATES); \
 		else echo 'lint: clang-format 14 is not here: layout was not checked'; fi
 	$(Q)cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
-		--suppress=missingIncludeSystem $(DEFINES) -Iruntime/include -Iruntime -Itools/lib -Itools $(C_SOURCES)
+		--suppressions-list=.cppcheck-suppressions $(DEFINES) -Iruntime/include -Iruntime -Itools/lib -Itools $(C_SOURCES)
+
+# luacheck prints its totals even when there is nothing to say.
+quiet_luacheck = report=$$($(1)) || { echo "$$report"; exit 1; }
 
 lint-lua:
 	$(call say,LINT,Lua)
-	$(Q)luacheck --quiet $(LUA_SOURCES)
+	$(Q)$(call quiet_luacheck,luacheck --quiet --no-color $(LUA_SOURCES))
 
 lint-templates:
 	$(call say,LINT,templates)
-	$(Q)for template in $(TEMPLATES); do $(LUA) gen/cli.lua lua $$template | luacheck --quiet --std lua54 \
-		--no-max-line-length --read-globals $$($(LUA) gen/cli.lua names) --filename $$template - || exit 1; done
+	$(Q)for template in $(TEMPLATES); do $(call quiet_luacheck,$(LUA) gen/cli.lua lua $$template | luacheck --quiet --no-color --std lua54 \
+		--no-max-line-length --read-globals $$($(LUA) gen/cli.lua names) --filename $$template -); done
 
 lint-shell:
 	$(call say,LINT,shell)

@@ -4,7 +4,8 @@
 #   tests/run.sh [-j JOBS] [-t SECONDS] LIST      LIST holds "name<tab>command" lines
 #
 # A program reports with its exit status and, if it has several tests, a line "N passed, N failed" or Check's summary; without one it
-# counts as one test. Exit status 77 means skipped, its last line says why. Output is shown for failures only. The closing line
+# counts as one test. Exit status 77 means skipped, its last line says why; lines "skipped: ..." name parts that this machine cannot test.
+# Beyond those, output is shown for failures only. The closing line
 # "N passed, N failed" counts tests that really ran; the exit status is 1 if one failed.
 set -u
 
@@ -55,6 +56,7 @@ run_one() {
     [ $status = 124 ] && echo "ran longer than $limit s and was stopped" >> "$log"
     if [ "$failed" = 0 ]; then
         echo "ok     $2: $passed in $((SECONDS - start)) s"
+        grep '^skipped: ' "$log" | sort -u | sed 's/^/       | /'
     else
         {
             echo "FAILED $2: $failed of $((passed + failed)), exit status $status: $3"

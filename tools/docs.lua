@@ -1,5 +1,5 @@
--- Rewrites the generated tables in README.md and docs/: what stands between "<!-- table: NAME -->" and "<!-- end -->" comes from the table in
--- the sources. Fails if a page was out of date.
+-- Rewrites the generated tables in README.md and docs/: what stands between "<!-- table: NAME -->" and "<!-- end -->" comes from the
+-- table in the sources. Fails if a page was out of date.
 --
 --   lua5.4 tools/docs.lua             rewrite
 --   lua5.4 tools/docs.lua --check     only say which
