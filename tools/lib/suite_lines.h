@@ -75,7 +75,7 @@ static const char *const fault_lines[] = {
     "--name K2b-used-q --seqlens-q 40,70 --seqlens-k 50,64 --seqused-q 13,64 --heads-q 2 --causal --backward",
     "--name K2b-too-many --seqlens-q 40,70 --seqlens-k 50,64 --seqused-k 51,64 --heads-q 2 --causal --backward",
     "--name K3 --seqlens-q 300,10 --seqlens-k 40,100 --heads-q 2 --window 5,100 --max-seqlen-q 300 --max-seqlen-k 100 --backward",
-    "--name K5-128-96 --seqlens-q 65,130 --seqlens-k 33,190 --heads-q 2 --head-dim 128 --head-dim-v 96 --backward",
+    "--name K5-128-96-full --seqlens-q 65,130 --seqlens-k 33,190 --heads-q 2 --head-dim 128 --head-dim-v 96 --backward",
     "--name K5-192-128 --seqlens-q 65,130 --seqlens-k 33,190 --heads-q 2 --head-dim 192 --head-dim-v 128 --causal --backward",
     "--name K5-64-128 --seqlens-q 65,130 --seqlens-k 33,190 --heads-q 2 --head-dim-v 128 --causal --backward",
     "--name K5-72 --seqlens-q 65,130 --seqlens-k 33,190 --heads-q 2 --head-dim 72 --causal --backward",

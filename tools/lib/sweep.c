@@ -49,17 +49,23 @@ static int64_t length(struct dice *dice, int64_t longest) {
     static const int16_t edges[] = {1, 8, 16, 32, 48, 64, 80, 96, 112, 128, 192, 256, 384, 512, 640};
     if (chance(dice, 12)) return 0;
     if (chance(dice, 50)) return roll(dice, 0, longest);
-    const int64_t edge = edges[roll(dice, 0, ARRAY_LENGTH(edges) - 1)] + roll(dice, -1, 1);
+    int64_t edge = edges[roll(dice, 0, ARRAY_LENGTH(edges) - 1)];
+    edge += roll(dice, -1, 1);
     return edge <= longest ? edge : roll(dice, 0, longest);
 }
 
-// Halves the longest sequences until the oracle has little enough to do.
+// Halves the longest sequences until the oracle has little enough to do. By slots: a window or tokens in use do not
+// make a problem long.
 static void trim(struct problem *problem, double work) {
-    while (problem_pairs(problem) * (double)(problem->heads_q * (problem->head_dim + problem->head_dim_v)) > work) {
-        int64_t worst = 0;
-        for (int64_t b = 1; b < problem->batch; b++)
+    const double pair = (double)(problem->heads_q * (problem->head_dim + problem->head_dim_v));
+    for (;;) {
+        int64_t pairs = 0, worst = 0;
+        for (int64_t b = 0; b < problem->batch; b++) {
+            pairs += problem->seqlens_q[b] * problem->seqlens_k[b];
             if (problem->seqlens_q[b] * problem->seqlens_k[b] > problem->seqlens_q[worst] * problem->seqlens_k[worst])
                 worst = b;
+        }
+        if ((double)pairs * pair <= work) return;
         if (problem->seqlens_q[worst] > problem->seqlens_k[worst])
             problem->seqlens_q[worst] /= 2;
         else
@@ -71,7 +77,7 @@ static vf_status make_lengths(struct dice *dice, enum sweep_size size, struct pr
     const int64_t longest = size == SWEEP_SMALL ? 140 : 700;
     int64_t **const lists[] = {&problem->seqlens_q, &problem->seqlens_k, &problem->seqused_q, &problem->seqused_k};
     problem->batch = roll(dice, 0, 60) ? roll(dice, 1, size == SWEEP_SMALL ? 4 : 6) : 0;
-    const bool wanted[] = {true, true, chance(dice, 30), chance(dice, 30)};
+    const bool used_q = chance(dice, 30), used_k = chance(dice, 30), wanted[] = {true, true, used_q, used_k};
     for (int i = 0; i < 4; i++) {
         if (!wanted[i]) continue;
         *lists[i] = malloc((size_t)problem->batch * sizeof **lists[i] + 1);
@@ -180,7 +186,6 @@ static vf_status draw(enum sweep_size size, struct dice *dice, const struct clas
     if (chance(dice, 10)) problem->input_scale = (double)roll(dice, 1, 12) / 4;
     if (class->mask == VF_MASK_WINDOW) make_window(dice, problem);
     VF_TRY(make_lengths(dice, size, problem));
-    // Trimmed by slots, so that a window or tokens in use do not make a problem long.
     trim(problem, size == SWEEP_SMALL ? 1.2e6 : 5e7);
     settle_lengths(dice, problem);
     make_rows(dice, problem);
