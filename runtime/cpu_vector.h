@@ -44,6 +44,7 @@
 
 typedef float vec __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t ivec __attribute__((vector_size(LANES * sizeof(int32_t))));
+typedef uint32_t bvec __attribute__((vector_size(LANES * sizeof(uint32_t))));
 
 INLINE vec vec_load(const float *from) {
     vec value;
@@ -69,16 +70,16 @@ INLINE ivec ivec_all(int32_t value) {
     return value + (ivec){0};
 }
 
-INLINE ivec ivec_bits(vec value) {
-    ivec bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
+INLINE bvec bits_of(vec value) {
+    bvec result;
+    memcpy(&result, &value, sizeof result);
+    return result;
 }
 
-INLINE vec vec_from_bits(ivec bits) {
-    vec value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+INLINE vec vec_of_bits(bvec value) {
+    vec result;
+    memcpy(&result, &value, sizeof result);
+    return result;
 }
 
 // 0, 1, 2, ...
@@ -123,7 +124,7 @@ INLINE vmask mask_and(vmask a, vmask b) {
 }
 
 INLINE vec vec_select(vmask mask, vec a, vec b) {
-    return vec_from_bits((mask & ivec_bits(a)) | (~mask & ivec_bits(b)));
+    return vec_of_bits(((bvec)mask & bits_of(a)) | (~(bvec)mask & bits_of(b)));
 }
 #endif
 
@@ -171,14 +172,14 @@ INLINE vec vec_exp(vec x) {
     q = vec_fma(q, r, vec_all(1.6666520632e-1f));
     q = vec_fma(q, r, vec_all(4.9999993448e-1f));
     q = vec_fma(q, r * r, r) + 1.0f;
-    const vec result = vec_from_bits(ivec_bits(q) + (ivec_bits(shifted) << 23));
+    const vec result = vec_of_bits(bits_of(q) + (bits_of(shifted) << 23));
     return vec_select(vec_less(x, vec_all(-87.0f)), vec_all(0.0f), result);
 }
 
 // tanh(x) within 2 ulp: x + x^3 Q(x^2) near 0 (relative error 7e-9), else by exp.
 INLINE vec vec_tanh(vec x) {
-    const ivec sign = ivec_bits(x) & INT32_MIN;
-    vec size = vec_from_bits(ivec_bits(x) & INT32_MAX);
+    const bvec sign = bits_of(x) & 0x80000000u;
+    vec size = vec_of_bits(bits_of(x) & 0x7fffffffu);
     size = vec_select(vec_less(vec_all(9.25f), size), vec_all(9.25f), size);  // tanh is 1 from there on
     const vec z = x * x;
     vec q = vec_fma(vec_all(-5.5151649871e-3f), z, vec_all(2.0469421014e-2f));
@@ -187,7 +188,7 @@ INLINE vec vec_tanh(vec x) {
     q = vec_fma(q, z, vec_all(-3.3333259848e-1f));
     const vec near_zero = vec_fma(q * z, x, x);
     const vec far = 1.0f - 2.0f / (vec_exp(size + size) + 1.0f);
-    return vec_select(vec_less(size, vec_all(0.625f)), near_zero, vec_from_bits(ivec_bits(far) | sign));
+    return vec_select(vec_less(size, vec_all(0.625f)), near_zero, vec_of_bits(bits_of(far) | sign));
 }
 
 #endif
