@@ -2,6 +2,7 @@
 // number.
 #include <math.h>
 
+#include "loop_main.h"
 #include "number.h"
 #include "unit.h"
 
@@ -60,16 +61,4 @@ START_TEST(known_values) {
 }
 END_TEST
 
-int main(void) {
-    TCase *group = tcase_create("number");
-    tcase_add_loop_test(group, every_number_comes_back, 0, 2);
-    tcase_add_loop_test(group, rounds_to_nearest_even, 0, 2);
-    tcase_add_test(group, known_values);
-    Suite *suite = suite_create("number");
-    suite_add_tcase(suite, group);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+LOOP_MAIN("number", 10, {every_number_comes_back, 2}, {rounds_to_nearest_even, 2}, {known_values, 0})

@@ -1,4 +1,5 @@
 // test_problem.c - problems as flags and as JSON: exact round trips, and one sentence for everything malformed.
+#include "loop_main.h"
 #include "problem.h"
 #include "suite.h"
 #include "unit.h"
@@ -291,24 +292,9 @@ START_TEST(products_count_visible_pairs) {
 }
 END_TEST
 
-int main(void) {
-    TCase *group = tcase_create("problem");
-    tcase_set_timeout(group, 60);
-    tcase_add_test(group, every_problem_of_the_suites_comes_back);
-    tcase_add_test(group, extreme_values_come_back);
-    tcase_add_test(group, what_is_not_given_follows_from_the_rest);
-    tcase_add_loop_test(group, malformed_flags_get_a_sentence, 0, sizeof bad_lines / sizeof *bad_lines);
-    tcase_add_loop_test(group, malformed_json_gets_a_sentence, 0, sizeof bad_json / sizeof *bad_json);
-    tcase_add_test(group, json_takes_numbers_texts_and_arrays);
-    tcase_add_test(group, visible_keys_are_those_of_the_definition);
-    tcase_add_test(group, edges_may_be_any_number);
-    tcase_add_test(group, broken_lengths_are_named);
-    tcase_add_test(group, products_count_visible_pairs);
-    Suite *suite = suite_create("problem");
-    suite_add_tcase(suite, group);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+LOOP_MAIN("problem", 60, {every_problem_of_the_suites_comes_back, 0}, {extreme_values_come_back, 0},
+          {what_is_not_given_follows_from_the_rest, 0},
+          {malformed_flags_get_a_sentence, sizeof bad_lines / sizeof *bad_lines},
+          {malformed_json_gets_a_sentence, sizeof bad_json / sizeof *bad_json},
+          {json_takes_numbers_texts_and_arrays, 0}, {visible_keys_are_those_of_the_definition, 0},
+          {edges_may_be_any_number, 0}, {broken_lengths_are_named, 0}, {products_count_visible_pairs, 0})
