@@ -105,8 +105,7 @@ int main(int argc, char **argv) {
         if (tensors.images[i].bytes)
             status = place(tensors.images[i].output ? &out : &in, problem_operand_names[i], &tensors.images[i]);
     if (!status) status = judge_exact(&problem, &tensors, problem.backward, 0, &result);
-    if (!status) status = judge_accuracy(&problem, &tensors, false, 0, 0, &result);
-    if (!status && problem.backward) status = judge_accuracy(&problem, &tensors, true, 0, 0, &result);
+    if (!status) status = judge_accuracy(&problem, &tensors, problem.backward, 0, 0, &result);
     if (status)
         fprintf(stderr, "demo-judge: %s\n", vf_last_error());
     else
