@@ -1,4 +1,4 @@
-// config.c - see config.h. docs/tuning.md describes the format; configs/schema.json states it for editors.
+// config.c - see config.h. The format: configs/schema.json.
 #include "config.h"
 
 #include <cjson/cJSON.h>
