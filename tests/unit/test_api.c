@@ -1,0 +1,559 @@
+// test_api.c - the public functions as a program uses them: the CPU backend from a few lines, kernels that are compiled once, forced knobs,
+// VARFLASH_JIT, _DUMP and _TRACE, DLPack tensors, and what varflash_dev.h gives to tools.
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <math.h>
+#include <pthread.h>
+
+#include "problem.h"
+#include "sample.h"
+#include "stub_cuda.h"
+#include "unit.h"
+#include "varflash/varflash_dev.h"
+#include "varflash/varflash_dlpack.h"
+
+static void *device_memory(size_t bytes) {
+    return stub_memory(0, bytes);
+}
+
+static char folder[UNIT_PATH_SIZE];
+
+// A stub driver, and folders of the test's own for all that is read or written.
+static void set_up(void) {
+    static const char *const unset[] = {"VARFLASH_JIT", "VARFLASH_DUMP", "VARFLASH_TRACE", "VARFLASH_CONFIG",
+                                        "VARFLASH_SOURCE"};
+    stub_reset();
+    unit_make_folder(folder);
+    setenv("VARFLASH_CACHE_DIR", folder, 1);
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    for (size_t i = 0; i < ARRAY_LENGTH(unset); i++) unsetenv(unset[i]);
+}
+
+static void tear_down(void) {
+    unit_remove_folder(folder);
+    stub_reset();
+    sample_host_free();
+}
+
+static vf_context *open_stub(void) {
+    vf_context *context = NULL;
+    unit_ok(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CUDA}, stub_cuda(), stub_nvrtc(), &context));
+    return context;
+}
+
+static vf_context *open_cpu(void) {
+    vf_context *context = NULL;
+    unit_ok(vf_open(&(vf_options){.backend = VF_BACKEND_CPU}, &context));
+    return context;
+}
+
+// ---- the CPU backend -----------------------------------------------------------------------------------------------
+
+START_TEST(a_few_lines_of_c) {
+    float q[2] = {0}, o[8], lse[1];
+    float k[16], v[16];
+    for (int i = 0; i < 16; i++) v[i] = k[i] = (float)i;
+    float query[8] = {0};
+    vf_context *context = NULL;
+    unit_ok(vf_open(NULL, &context));
+    ck_assert_int_ne(vf_context_backend(context), VF_BACKEND_AUTO);
+    vf_close(context);
+    context = open_cpu();
+    ck_assert_int_eq(vf_context_backend(context), VF_BACKEND_CPU);
+    const vf_forward_args args = {.q = {query, VF_FLOAT32, 4, {1, 1, 1, 8}, {8, 8, 8, 1}},
+                                  .k = {k, VF_FLOAT32, 4, {1, 2, 1, 8}, {16, 8, 8, 1}},
+                                  .v = {v, VF_FLOAT32, 4, {1, 2, 1, 8}, {16, 8, 8, 1}},
+                                  .o = {o, VF_FLOAT32, 4, {1, 1, 1, 8}, {8, 8, 8, 1}},
+                                  .lse = {lse, VF_FLOAT32, 3, {1, 1, 1}, {1, 1, 1}}};
+    unit_ok(vf_forward(context, &args));
+    // A query of zeros sees both keys alike.
+    for (int i = 0; i < 8; i++) ck_assert_float_eq_tol(o[i], (v[i] + v[i + 8]) / 2, 1e-6f);
+    ck_assert_float_eq_tol(lse[0], logf(2), 1e-6f);
+    size_t bytes = 1;
+    unit_ok(vf_forward_workspace_size(context, &args, &bytes));
+    ck_assert_uint_eq(bytes, 0);
+    unit_ok(vf_prepare_forward(context, &args));
+    vf_close(context);
+    (void)q;
+}
+END_TEST
+
+START_TEST(names_and_versions) {
+    ck_assert_int_eq(vf_version(), VF_VERSION_MAJOR * 10000 + VF_VERSION_MINOR * 100 + VF_VERSION_PATCH);
+    ck_assert_str_eq(vf_status_name(VF_OK), "VF_OK");
+    ck_assert_str_eq(vf_status_name(VF_ERROR_INTERNAL), "VF_ERROR_INTERNAL");
+    ck_assert_str_eq(vf_status_name((vf_status)99), "VF_ERROR_UNKNOWN");
+    ck_assert_int_eq(vf_context_backend(NULL), VF_BACKEND_AUTO);
+}
+END_TEST
+
+START_TEST(no_driver_no_device) {
+    set_up();
+    vf_context *context = NULL;
+    stub.device_count = 0;
+    unit_fails(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CUDA}, stub_cuda(), stub_nvrtc(), &context),
+               VF_ERROR_NO_DEVICE, "CUDA_VISIBLE_DEVICES");
+    unit_ok(vf_dev_open_with_api(NULL, stub_cuda(), stub_nvrtc(), &context));
+    ck_assert_int_eq(vf_context_backend(context), VF_BACKEND_CPU);
+    vf_close(context);
+    tear_down();
+}
+END_TEST
+
+// ---- kernels are made once -----------------------------------------------------------------------------------------
+
+START_TEST(ten_thousand_batches_compile_nothing_new) {
+    set_up();
+    vf_context *context = open_stub();
+    vf_forward_args args = sample_forward(device_memory);
+    unit_ok(vf_prepare_forward(context, &args));
+    const uint64_t compiled = vf_dev_count(context).compiled;
+    ck_assert_uint_eq(compiled, 2);
+    srand(3);
+    for (int i = 0; i < 10000; i++) {
+        const int64_t rows_q = rand() % 5000, rows_k = rand() % 5000;
+        args.q.shape[0] = args.o.shape[0] = args.lse.shape[1] = rows_q;
+        args.lse.stride[0] = rows_q;
+        args.q.data = (void *)(uintptr_t)(1u << 20), args.o.data = (void *)(uintptr_t)(1u << 28);
+        args.lse.data = (void *)(uintptr_t)(1u << 29);
+        args.k.shape[0] = args.v.shape[0] = rows_k;
+        args.k.data = (void *)(uintptr_t)(1u << 30), args.v.data = (void *)(uintptr_t)(3u << 29);
+        args.problem.softmax_scale = 0.01 * (1 + rand() % 100);
+        args.problem.device = 1;
+        stub.launch_count = 0;
+        unit_ok(vf_forward(context, &args));
+    }
+    ck_assert_uint_eq(vf_dev_count(context).compiled, compiled);
+    ck_assert_uint_gt(vf_dev_count(context).launched, 19000);
+    vf_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(the_disk_cache_serves_the_next_context) {
+    set_up();
+    const vf_backward_args args = sample_backward(device_memory);
+    vf_context *context = open_stub();
+    unit_ok(vf_prepare_backward(context, &args));
+    ck_assert_uint_eq(vf_dev_count(context).compiled, 4);
+    vf_close(context);
+    context = open_stub();
+    unit_ok(vf_prepare_backward(context, &args));
+    ck_assert_uint_eq(vf_dev_count(context).compiled, 0);
+    ck_assert_uint_eq(vf_dev_count(context).from_cache, 4);
+    vf_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(jit_off_says_what_is_missing) {
+    set_up();
+    setenv("VARFLASH_JIT", "off", 1);
+    const vf_forward_args args = sample_forward(device_memory);
+    vf_context *context = open_stub();
+    unit_fails(vf_forward(context, &args), VF_ERROR_NO_COMPILER,
+               "varflash show --log --spec 'kernel=schedule arch=sm_90a'");
+    ck_assert_int_eq(stub.launch_count, 0);
+    // The command that the sentence names does this.
+    vf_dev_image image;
+    unit_ok(vf_dev_compile(context, "kernel=schedule arch=sm_90a", 0, &image));
+    vf_dev_image_free(&image);
+    unit_fails(vf_forward(context, &args), VF_ERROR_NO_COMPILER, "kernel=fwd_sm80");
+    vf_close(context);
+    unsetenv("VARFLASH_JIT");
+    tear_down();
+}
+END_TEST
+
+static void *prepare_in_thread(void *context) {
+    const vf_backward_args args = {0};
+    (void)args;
+    vf_forward_args forward = {
+        .q = {NULL, VF_BFLOAT16, 3, {9, 2, 64}, {128, 64, 1}},
+        .k = {NULL, VF_BFLOAT16, 3, {9, 2, 64}, {128, 64, 1}},
+        .v = {NULL, VF_BFLOAT16, 3, {9, 2, 64}, {128, 64, 1}},
+        .o = {NULL, VF_BFLOAT16, 3, {9, 2, 64}, {128, 64, 1}},
+        .problem = {.cu_seqlens_q = {NULL, VF_INT32, 1, {2}, {1}}, .cu_seqlens_k = {NULL, VF_INT32, 1, {2}, {1}}}};
+    return (void *)(uintptr_t)vf_prepare_forward(context, &forward);
+}
+
+START_TEST(threads_compile_a_kernel_once) {
+    set_up();
+    stub_push(stub_context(0));  // the stub's stack is every thread's: none of them pushes
+    vf_context *context = open_stub();
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++) ck_assert_int_eq(pthread_create(&threads[i], NULL, prepare_in_thread, context), 0);
+    for (int i = 0; i < 8; i++) {
+        void *status;
+        pthread_join(threads[i], &status);
+        ck_assert_int_eq((int)(uintptr_t)status, VF_OK);
+    }
+    ck_assert_uint_eq(vf_dev_count(context).compiled, 2);
+    ck_assert_int_eq(stub.compilations, 2);
+    ck_assert_int_eq(stub.libraries, 2);
+    vf_close(context);
+    stub_pop();
+    tear_down();
+}
+END_TEST
+
+START_TEST(forced_knobs_replace_rows) {
+    set_up();
+    vf_context *context = open_stub();
+    const vf_forward_args args = sample_forward(device_memory);
+    unit_ok(vf_forward(context, &args));
+    const int tile_m = stub.launches[0].arguments.schedule.tile_m;
+    unit_ok(vf_dev_force(context, "family=sm80 tile_m=32 tile_n=32 warps=2 stages=1 q_registers=0 blocks_per_sm=1"));
+    unit_ok(vf_forward(context, &args));
+    ck_assert_int_eq(stub.launches[2].arguments.schedule.tile_m, 32);
+    size_t bytes = 0;
+    unit_ok(vf_forward_workspace_size(context, &args, &bytes));
+    ck_assert_uint_gt(bytes, 0);
+    unit_ok(vf_dev_force(context, "family=sm80 tile_m=32"));
+    unit_fails(vf_forward(context, &args), VF_ERROR_UNSUPPORTED, "forced: ");
+    unit_ok(vf_dev_force(context, NULL));
+    unit_ok(vf_forward(context, &args));
+    ck_assert_int_eq(stub.launches[4].arguments.schedule.tile_m, tile_m);
+    vf_close(context);
+    tear_down();
+}
+END_TEST
+
+// ---- environment ---------------------------------------------------------------------------------------------------
+
+static int count_files(const char *path, const char *suffix) {
+    struct dirent *entry;
+    int count = 0;
+    DIR *directory = opendir(path);
+    while (directory && (entry = readdir(directory))) {
+        const char *end = strrchr(entry->d_name, '.');
+        count += end && !strcmp(end, suffix);
+    }
+    if (directory) closedir(directory);
+    return count;
+}
+
+START_TEST(dump_writes_what_is_used) {
+    set_up();
+    char path[UNIT_PATH_SIZE + 8];
+    snprintf(path, sizeof path, "%s/dump", folder);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    setenv("VARFLASH_DUMP", path, 1);
+    const vf_forward_args args = sample_forward(device_memory);
+    vf_context *context = open_stub();
+    unit_ok(vf_forward(context, &args));
+    vf_close(context);
+    ck_assert_int_eq(count_files(path, ".cu"), 2);
+    ck_assert_int_eq(count_files(path, ".cubin"), 2);
+    ck_assert_int_eq(count_files(path, ".log"), 2);
+    unsetenv("VARFLASH_DUMP");
+    tear_down();
+}
+END_TEST
+
+// What a trace holds is a problem that says the same.
+static void check_trace(const char *path, const vf_problem_args *problem) {
+    struct buf text = {.data = NULL};
+    struct problem_list list = {.items = NULL};
+    unit_ok(fs_read(path, &text));
+    unit_ok(problem_from_json(buf_string(&text), text.size, &list));
+    ck_assert_uint_eq(list.count, 1);
+    const struct problem *read = &list.items[0];
+    ck_assert_int_eq(read->batch, 2);
+    ck_assert_int_eq(read->seqlens_q[0], 4);
+    ck_assert_int_eq(read->seqlens_q[1], 6);
+    ck_assert_int_eq(read->seqlens_k[1], 8);
+    ck_assert_int_eq(read->seqused_k[1], 3);
+    ck_assert_int_eq(read->heads_q, 4);
+    ck_assert_int_eq(read->head_dim_v, 32);
+    ck_assert_int_eq(read->dtype, VF_BFLOAT16);
+    ck_assert_int_eq(read->mask, VF_MASK_WINDOW);
+    ck_assert_int_eq(read->window_left, problem->window_left);
+    ck_assert_int_eq(read->window_right, VF_NO_EDGE);
+    ck_assert_double_eq(read->softcap, problem->softcap);
+    ck_assert(read->backward);
+    ck_assert_int_eq(read->deterministic, VF_ON);
+    ck_assert_int_eq(read->strides[OPERAND_K].row, 256);
+    ck_assert(!read->strides[OPERAND_Q].set);
+    problem_list_free(&list);
+    buf_free(&text);
+}
+
+START_TEST(a_trace_is_a_problem) {
+    set_up();
+    char path[UNIT_PATH_SIZE + 16];
+    for (int device = 0; device < 2; device++) {
+        snprintf(path, sizeof path, "%s/trace%d.json", folder, device);
+        setenv("VARFLASH_TRACE", path, 1);
+        const sample_memory memory = device ? device_memory : sample_host;
+        vf_context *context = device ? open_stub() : open_cpu();
+        vf_backward_args args = sample_backward(memory);
+        args.k = sample_tensor_of(memory, VF_BFLOAT16, 2, 3, (int64_t[]){SAMPLE_ROWS_K, 4, SAMPLE_DIM});
+        args.k.shape[1] = SAMPLE_HEADS_K;
+        args.problem.mask = VF_MASK_WINDOW;
+        args.problem.window_left = -3;
+        args.problem.window_right = VF_NO_EDGE;
+        args.problem.softcap = 12.5;
+        args.problem.deterministic = VF_ON;
+        args.problem.seqused_k = sample_lengths_of(memory, (int32_t[]){4, 3}, 2);
+        unit_ok(vf_backward(context, &args));
+        vf_close(context);
+        check_trace(path, &args.problem);
+    }
+    unsetenv("VARFLASH_TRACE");
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_capture_is_not_traced) {
+    set_up();
+    char path[UNIT_PATH_SIZE + 16];
+    snprintf(path, sizeof path, "%s/trace.json", folder);
+    setenv("VARFLASH_TRACE", path, 1);
+    vf_context *context = open_stub();
+    vf_forward_args args = sample_forward(device_memory);
+    args.problem.stream = stub_stream(stub_context(0));
+    unit_ok(vf_prepare_forward(context, &args));
+    stub_capture(args.problem.stream);
+    unit_ok(vf_forward(context, &args));
+    ck_assert_int_eq(stub_capture_state(args.problem.stream), CUDA_CAPTURE_ACTIVE);
+    vf_close(context);
+    unsetenv("VARFLASH_TRACE");
+    setenv("VARFLASH_TRACE", "/nonexistent/trace", 1);
+    unit_fails(vf_open(NULL, &context), VF_ERROR_IO, "VARFLASH_TRACE: /nonexistent/trace");
+    unsetenv("VARFLASH_TRACE");
+    tear_down();
+}
+END_TEST
+
+// ---- DLPack --------------------------------------------------------------------------------------------------------
+
+START_TEST(dlpack_tensors) {
+    // As dlpack.h declares them.
+    struct {
+        void *data;
+        struct {
+            int32_t device_type, device_id;
+        } device;
+        int32_t ndim;
+        struct {
+            uint8_t code, bits;
+            uint16_t lanes;
+        } dtype;
+        int64_t *shape, *strides;
+        uint64_t byte_offset;
+    } dl = {.ndim = 3, .dtype = {4, 16, 1}, .byte_offset = 6};
+    uint16_t data[64];
+    int64_t shape[] = {2, 3, 8}, strides[] = {0, -8, 1};
+    vf_tensor tensor;
+    dl.data = data;
+    dl.shape = shape;
+    ck_assert_int_eq(vf_tensor_from_dlpack(&dl, &tensor), VF_OK);
+    ck_assert_ptr_eq(tensor.data, data + 3);
+    ck_assert_int_eq(tensor.dtype, VF_BFLOAT16);
+    ck_assert_int_eq(tensor.stride[0], 24);
+    ck_assert_int_eq(tensor.stride[1], 8);
+    ck_assert_int_eq(tensor.stride[2], 1);
+    dl.strides = strides;
+    ck_assert_int_eq(vf_tensor_from_dlpack(&dl, &tensor), VF_OK);
+    ck_assert_int_eq(tensor.stride[1], -8);
+    dl.ndim = 5;
+    ck_assert_int_eq(vf_tensor_from_dlpack(&dl, &tensor), VF_ERROR_INVALID_ARGUMENT);
+    ck_assert_int_eq(tensor.ndim, 0);
+    static const struct {
+        int code, bits, lanes;
+        vf_dtype dtype;
+    } types[] = {{0, 32, 1, VF_INT32},    {0, 64, 1, VF_INT64}, {2, 16, 1, VF_FLOAT16}, {2, 32, 1, VF_FLOAT32},
+                 {4, 16, 1, VF_BFLOAT16}, {2, 64, 1, VF_NONE},  {1, 32, 1, VF_NONE},    {2, 16, 4, VF_NONE}};
+    for (size_t i = 0; i < ARRAY_LENGTH(types); i++) {
+        ck_assert_int_eq(vf_dtype_from_dlpack(types[i].code, types[i].bits, types[i].lanes), types[i].dtype);
+    }
+}
+END_TEST
+
+// ---- varflash_dev.h ------------------------------------------------------------------------------------------------
+
+#define REQUEST \
+    "pass=fwd arch=sm_86 dtype=bf16 head_dim=64 head_dim_v=64 mask=causal softcap=0 aligned=1 deterministic=0"
+
+START_TEST(variants_sources_images) {
+    set_up();
+    vf_context *context = NULL;
+    unit_ok(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CPU}, NULL, stub_nvrtc(), &context));
+    vf_dev_variant *variant = NULL;
+    unit_ok(vf_dev_variant_create(context, REQUEST, NULL, &variant));
+    ck_assert_str_eq(variant->request, REQUEST);
+    ck_assert_uint_eq(variant->kernel_count, 2);
+    ck_assert_str_eq(variant->kernels[0].name, "schedule");
+    ck_assert_int_eq(variant->kernels[0].blocks_per_sm, 0);
+    vf_dev_variant_free(variant);
+    unit_ok(vf_dev_variant_create(context, REQUEST, "tile_m=64 stages=1", &variant));
+    ck_assert_int_eq(variant->tile_m, 64);
+    ck_assert_ptr_nonnull(strstr(variant->knobs, "stages=1"));
+
+    char *text = NULL;
+    unit_ok(vf_dev_source(context, variant->kernels[1].spec, &text));
+    ck_assert_ptr_nonnull(strstr(text, variant->kernels[1].entry));
+    vf_dev_text_free(text);
+    vf_dev_image image;
+    unit_ok(vf_dev_compile(context, variant->kernels[1].spec, 0, &image));
+    ck_assert(!image.is_ptx);
+    vf_dev_image_free(&image);
+    unit_ok(vf_dev_compile(context, variant->kernels[1].spec, 1, &image));
+    ck_assert(image.is_ptx);
+    vf_dev_image_free(&image);
+    stub.compile_error = "templates/x.cu(1): error\n";
+    unit_fails(vf_dev_compile(context, variant->kernels[1].spec, 0, &image), VF_ERROR_COMPILE, "templates/x.cu(1)");
+    ck_assert_ptr_nonnull(strstr(image.log, "templates/x.cu(1)"));
+    vf_dev_image_free(&image);
+    vf_dev_variant_free(variant);
+
+    unit_fails(vf_dev_variant_create(context, REQUEST, "tile_m=65", &variant), VF_ERROR_UNSUPPORTED, "tile_m=65");
+    unit_fails(vf_dev_variant_create(context, REQUEST, "tile_m", &variant), VF_ERROR_INVALID_ARGUMENT,
+               "is not knob=value");
+    unit_fails(vf_dev_variant_create(context, REQUEST, "colour=1", &variant), VF_ERROR_UNSUPPORTED, "colour");
+    unit_fails(vf_dev_variant_create(context, "pass=fwd", NULL, &variant), VF_ERROR_INVALID_ARGUMENT,
+               "arch is missing");
+    ck_assert_ptr_null(variant);
+    vf_dev_list knobs;
+    unit_ok(vf_dev_candidates(context, REQUEST, &knobs));
+    ck_assert_uint_ge(knobs.count, 2);
+    for (size_t i = 0; i < knobs.count; i++) {
+        for (size_t j = 0; j < i; j++) ck_assert_str_ne(knobs.items[i], knobs.items[j]);
+    }
+    vf_dev_list_free(&knobs);
+    vf_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(requests_of_calls) {
+    set_up();
+    vf_context *context = open_stub();
+    vf_backward_args args = sample_backward(device_memory);
+    char *request = NULL;
+    unit_ok(vf_dev_request_backward(context, &args, NULL, &request));
+    ck_assert_str_eq(
+        request,
+        "pass=bwd arch=sm_90a dtype=bf16 head_dim=64 head_dim_v=32 mask=full softcap=0 aligned=1 deterministic=0");
+    vf_dev_text_free(request);
+    args.problem.deterministic = VF_ON;
+    args.q.data = NULL;
+    unit_ok(vf_dev_request_backward(context, &args, "sm_120", &request));
+    ck_assert_ptr_nonnull(strstr(request, "arch=sm_120"));
+    ck_assert_ptr_nonnull(strstr(request, "deterministic=1"));
+    vf_dev_text_free(request);
+    vf_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(information) {
+    set_up();
+    vf_context *context = open_stub();
+    const vf_dev_info *info = NULL, *again = NULL;
+    unit_ok(vf_dev_info_get(context, &info));
+    unit_ok(vf_dev_info_get(context, &again));
+    ck_assert_ptr_eq(info, again);
+    ck_assert_int_eq(info->driver_version, 13000);
+    ck_assert_int_eq(info->nvrtc_version, 13000);
+    ck_assert_int_eq(info->device_count, 1);
+    ck_assert_str_eq(info->cache_dir, folder);
+    ck_assert_str_eq(info->configs[info->config_count - 1], "configs/sm80.json");
+    bool found = false;
+    for (size_t i = 0; i < info->variable_count; i++) {
+        found |= !strcmp(info->variables[i].name, "VARFLASH_CACHE_DIR") && !strcmp(info->variables[i].value, folder);
+    }
+    ck_assert(found);
+    vf_dev_device device;
+    unit_ok(vf_dev_device_get(context, 0, &device));
+    ck_assert_str_eq(device.arch, "sm_90a");
+    ck_assert_int_eq(device.multiprocessors, 132);
+    ck_assert_uint_eq(device.memory_total, (size_t)1 << 30);
+    unit_fails(vf_dev_device_get(context, 1, &device), VF_ERROR_INVALID_ARGUMENT, "no CUDA device 1, of 1");
+    vf_close(context);
+
+    context = open_cpu();
+    unit_ok(vf_dev_info_get(context, &info));
+    ck_assert(info->device_count > 0 || info->driver_state[0] != 0);
+    ck_assert_int_gt(info->cpu_threads, 0);
+    unit_fails(vf_dev_device_get(context, 0, &device), VF_ERROR_NO_DEVICE, "CPU backend");
+    vf_close(context);
+    tear_down();
+}
+END_TEST
+
+// Memory, streams, events and graphs, the same lines for both backends.
+static vf_status use_device(vf_context *context) {
+    const bool cuda = vf_context_backend(context) == VF_BACKEND_CUDA;
+    char bytes[100] = "varflash", back[100];
+    void *a = NULL, *b = NULL;
+    struct CUstream_st *stream = NULL;
+    vf_dev_event *start = NULL, *stop = NULL;
+    vf_dev_graph *graph = NULL;
+    double milliseconds = -1;
+    vf_status status = vf_dev_alloc(context, 0, sizeof bytes, &a);
+    if (!status) status = vf_dev_alloc(context, 0, sizeof bytes, &b);
+    if (!status) status = vf_dev_stream_create(context, 0, &stream);
+    if (!status) status = vf_dev_event_create(context, 0, &start);
+    if (!status) status = vf_dev_event_create(context, 0, &stop);
+    if (!status) status = vf_dev_upload(context, a, bytes, sizeof bytes);
+    if (!status) status = vf_dev_set(context, b, 7, sizeof bytes, stream);
+    if (!status) status = vf_dev_event_record(start, stream);
+    if (!status) status = vf_dev_copy(context, b, a, sizeof bytes, stream);
+    if (!status) status = vf_dev_event_record(stop, stream);
+    if (!status) status = vf_dev_event_elapsed(start, stop, &milliseconds);
+    if (!status) status = vf_dev_download(context, back, b, sizeof back);
+    if (!status) ck_assert(!strcmp(back, bytes) && milliseconds >= 0);
+    if (!status && cuda) status = vf_dev_capture_begin(context, stream);
+    if (!status && cuda) status = vf_dev_capture_end(context, stream, &graph);
+    if (!status && cuda) status = vf_dev_graph_launch(graph, stream);
+    if (!status) status = vf_dev_stream_synchronize(context, stream);
+    if (!status) status = vf_dev_synchronize(context, 0);
+    vf_dev_graph_destroy(graph);
+    vf_dev_event_destroy(start);
+    vf_dev_event_destroy(stop);
+    // Freeing asks the driver too, and may be what fails: once more then.
+    vf_status freed = vf_dev_stream_destroy(context, stream);
+    if (freed && stub.streams > 0) freed = vf_dev_stream_destroy(context, stream);
+    for (int i = 0; i < 2; i++) {
+        void *data = i ? b : a;
+        const int alive = stub.allocations;
+        vf_status one = vf_dev_free(context, data);
+        if (one && cuda && stub.allocations == alive) vf_dev_free(context, data);
+        if (!freed) freed = one;
+    }
+    return status ? status : freed;
+}
+
+START_TEST(memory_streams_events_graphs) {
+    set_up();
+    vf_context *context = open_cpu();
+    unit_ok(use_device(context));
+    unit_fails(vf_dev_capture_begin(context, NULL), VF_ERROR_UNSUPPORTED, "CPU backend");
+    vf_close(context);
+    context = open_stub();
+    const int before = stub.calls;
+    unit_ok(use_device(context));
+    vf_close(context);
+    const int calls = stub.calls;
+    for (int at = before + 1; at <= calls; at++) {
+        stub_reset();
+        stub.fail_at = at;
+        context = open_stub();
+        use_device(context);
+        vf_close(context);
+        ck_assert_ptr_nonnull(stub.failed);
+        ck_assert_msg(stub.allocations == 0 && stub.streams == 0 && stub.events == 0 && stub.graphs == 0 &&
+                          stub.depth == 0 && stub.retained == 0 && stub.misuses == 0,
+                      "call %d, %s: %d %d %d %d, depth %d, %d retained, %d misuses", at, stub.failed, stub.allocations,
+                      stub.streams, stub.events, stub.graphs, stub.depth, stub.retained, stub.misuses);
+    }
+    tear_down();
+}
+END_TEST
+
+UNIT_MAIN("api", a_few_lines_of_c, names_and_versions, no_driver_no_device, ten_thousand_batches_compile_nothing_new,
+          the_disk_cache_serves_the_next_context, jit_off_says_what_is_missing, threads_compile_a_kernel_once,
+          forced_knobs_replace_rows, dump_writes_what_is_used, a_trace_is_a_problem, a_capture_is_not_traced,
+          dlpack_tensors, variants_sources_images, requests_of_calls, information, memory_streams_events_graphs)
