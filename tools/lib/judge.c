@@ -348,10 +348,11 @@ static void sum_up(struct judge *judge, int tensor) {
         out->tolerance = LSE_EPSILON * max_unit;
         out->scaled_tolerance = LSE_EPSILON;
     } else {
-        // One rounding step at the largest value. And float32's own noise, which plain.c has only in one order of its
-        // sums: terms are off by a few of its steps, P by as many as the scores are large.
-        const double step = ldexp(epsilon, ilogb(fmax(out->max_value, DBL_MIN)));
-        const double noise = number_epsilon(VF_FLOAT32) * (8 + 2 * logits);
+        // One rounding step at the largest value, or at the largest unit where terms cancel (a gradient may be the small
+        // difference of two numbers that 16 bits hold). And float32's own noise, which plain.c has only in one order of
+        // its sums: terms are off by a few of its steps, P by as many as the scores are large.
+        const double step = ldexp(epsilon, ilogb(fmax(out->max_value, max_unit)));
+        const double noise = number_epsilon(VF_FLOAT32) * (8 + 4 * logits);
         out->tolerance = 2 * out->plain_error + step + noise * max_unit;
         out->scaled_tolerance = 2 * plain_scaled + epsilon + noise;
     }
