@@ -1,0 +1,94 @@
+// explain.c - `varflash explain`: which row and variant serve a problem and why, or every constraint that it fails. The answer is
+// the library's (vf_explain_*), laid out for a reader or passed on as JSON.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "command.h"
+#include "options.h"
+#include "output.h"
+#include "tensors.h"
+#include "varflash/varflash_dev.h"
+
+// The library's answer about one pass; null if it gave none, with *status and vf_last_error saying why.
+static cJSON *ask(vf_context *context, const struct problem *problem, bool backward, const char *arch,
+                  vf_status *status) {
+    size_t length = 0, size = 0;
+    char *text = NULL;
+    vf_forward_args forward;
+    vf_backward_args back;
+    *status = backward ? tensors_describe_backward(problem, &back) : tensors_describe_forward(problem, &forward);
+    if (*status) return NULL;
+    for (int turn = 0; turn < 2; turn++) {  // the first turn tells how long the text is
+        *status = backward ? vf_explain_backward(context, &back, arch, text, size, &length)
+                           : vf_explain_forward(context, &forward, arch, text, size, &length);
+        if (!turn) text = output_realloc(NULL, size = length + 1);
+    }
+    cJSON *json = length ? cJSON_Parse(text) : NULL;
+    free(text);
+    return json;
+}
+
+static void line(const cJSON *json, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
+    if (cJSON_IsString(item)) printf("  %-10s %s\n", name, item->valuestring);
+}
+
+static void print_kernels(const cJSON *kernels) {
+    static const char *const columns[] = {"threads", "shared_bytes", "blocks_per_sm", "registers"};
+    struct table table;
+    const cJSON *kernel;
+    if (!cJSON_GetArraySize(kernels)) return;
+    table_open(&table, "lrrrr");
+    table_cell(&table, "  kernel");
+    for (int i = 0; i < 4; i++) table_cell(&table, "%s", columns[i]);
+    cJSON_ArrayForEach(kernel, kernels) {
+        const cJSON *name = cJSON_GetObjectItemCaseSensitive(kernel, "name");
+        table_cell(&table, "    %s", cJSON_IsString(name) ? name->valuestring : "");
+        for (int i = 0; i < 4; i++) {
+            const cJSON *value = cJSON_GetObjectItemCaseSensitive(kernel, columns[i]);
+            table_cell(&table, "%d", cJSON_IsNumber(value) ? value->valueint : 0);
+        }
+    }
+    table_print(&table);
+    table_close(&table);
+}
+
+static void print_text(const char *pass, const cJSON *json) {
+    static const char *const lines[] = {"backend", "arch", "device", "vector", "request", "row", "knobs", "why"};
+    const cJSON *item;
+    printf("%s%s%s\n", output_color(OUTPUT_BOLD), pass, output_color(OUTPUT_PLAIN));
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) line(json, lines[i]);
+    print_kernels(cJSON_GetObjectItemCaseSensitive(json, "kernels"));
+    const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(json, "workspace_bytes");
+    if (cJSON_IsNumber(workspace)) printf("  %-10s %.0f bytes\n", "workspace", workspace->valuedouble);
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "notes")) if (cJSON_IsString(item))
+        printf("  %-10s %s\n", "note", item->valuestring);
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "faults")) line(item, "sentence");
+}
+
+int verb_explain(const struct options *options) {
+    vf_context *context = NULL;
+    struct problem problem;
+    int code = command_one_problem(options, NULL, &problem);
+    if (code) return code;
+    code = command_open(options, &context);
+    cJSON *all = cJSON_CreateObject();
+    for (int backward = 0; !code && backward <= problem.backward; backward++) {
+        const char *pass = backward ? "backward" : "forward";
+        vf_status status;
+        cJSON *json = ask(context, &problem, backward, options->arch, &status);
+        code = options_code(status);
+        if (!json)
+            command_failed(status);
+        else if (!options->json)
+            print_text(pass, json);
+        cJSON_AddItemToObject(all, pass, json ? json : cJSON_CreateNull());
+    }
+    if (options->json && cJSON_GetArraySize(all))
+        output_json(all, false);
+    else
+        cJSON_Delete(all);
+    vf_close(context);
+    problem_free(&problem);
+    return code;
+}
