@@ -194,7 +194,7 @@ $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
 export VARFLASH_CACHE_DIR ?= $(abspath $(BUILD)/cache)
 
 # Programs too slow for check-fast: run by `check` only.
-SLOW_UNIT := $(filter %/test_sweep,$(UNIT_PROGRAMS))
+SLOW_UNIT := $(filter %/test_sweep %/test_cpu %/test_cpu_faults %/test_faults,$(UNIT_PROGRAMS))
 
 define newline
 

@@ -40,12 +40,15 @@ for name, files, uses in section:gmatch("\n| `([%w_]+)` | ([^|]+) |([^|]*)|") do
 end
 expect(#layers > 10, "docs/design.md: only %d layers were found", #layers)
 
+-- The layer whose pattern is the most specific.
 local function layer_of(path)
+  local found, length = nil, 0
   for _, layer in ipairs(layers) do
     for _, pattern in ipairs(layer.patterns) do
-      if path:match(pattern) then return layer end
+      if #pattern > length and path:match(pattern) then found, length = layer, #pattern end
     end
   end
+  return found
 end
 
 local files = lines_of("find runtime tools tests templates gen -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' "
