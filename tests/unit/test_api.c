@@ -281,7 +281,7 @@ static void check_trace(const char *path, const vf_problem_args *problem) {
 
 START_TEST(a_trace_is_a_problem) {
     set_up();
-    char path[UNIT_PATH_SIZE + 16];
+    char path[UNIT_PATH_SIZE + 32];
     for (int device = 0; device < 2; device++) {
         snprintf(path, sizeof path, "%s/trace%d.json", folder, device);
         setenv("VARFLASH_TRACE", path, 1);
@@ -307,7 +307,7 @@ END_TEST
 
 START_TEST(a_capture_is_not_traced) {
     set_up();
-    char path[UNIT_PATH_SIZE + 16];
+    char path[UNIT_PATH_SIZE + 32];
     snprintf(path, sizeof path, "%s/trace.json", folder);
     setenv("VARFLASH_TRACE", path, 1);
     vf_context *context = open_stub();

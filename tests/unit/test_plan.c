@@ -17,7 +17,7 @@ static vf_context *set_up(const char *config) {
     setenv("VARFLASH_CACHE_DIR", folder, 1);
     setenv("XDG_CONFIG_HOME", folder, 1);
     vf_options options = {.backend = VF_BACKEND_CUDA};
-    char path[UNIT_PATH_SIZE + 16];
+    char path[UNIT_PATH_SIZE + 32];
     snprintf(path, sizeof path, "%s/rows.json", folder);
     if (config) {
         unit_write_text(path, config);
