@@ -184,4 +184,9 @@ function gen.source(spec, options)
     { read = read_template, lines = options.lines, taken = options.taken })
 end
 
+-- The same with #line directives that name the templates: to be read, not compiled.
+function gen.source_with_lines(spec)
+  return gen.source(spec, { lines = true })
+end
+
 return gen

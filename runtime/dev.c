@@ -202,13 +202,13 @@ vf_status vf_dev_force(vf_context *context, const char *knobs) {
 
 // ---- sources and images --------------------------------------------------------------------------------------------
 
-vf_status vf_dev_source(vf_context *context, const char *kernel_spec, char **text) {
+vf_status vf_dev_source(vf_context *context, const char *kernel_spec, int lines, char **text) {
     REQUIRE_POINTER(context);
     REQUIRE_POINTER(kernel_spec);
     REQUIRE_POINTER(text);
     *text = NULL;
     struct buf source = {.data = NULL};
-    vf_status status = source_text(context->source, kernel_spec, &source);
+    vf_status status = (lines ? source_text_with_lines : source_text)(context->source, kernel_spec, &source);
     if (!status) status = buf_check(&source);
     if (!status) status = copy_text(buf_string(&source), text);
     buf_free(&source);

@@ -31,6 +31,7 @@ struct request {
     const char *spec;
     struct source_plan *plan;  // out of run_plan
     struct buf *text;          // out of run_text
+    bool lines;                // with #line directives
     struct buf refusal;        // the generator's sentence, if it returned nil
 };
 
@@ -192,7 +193,7 @@ static int run_plan(lua_State *lua) {
 
 static int run_text(lua_State *lua) {
     struct request *request = lua_touserdata(lua, 1);
-    if (!call_generator(lua, request, "source")) return 0;
+    if (!call_generator(lua, request, request->lines ? "source_with_lines" : "source")) return 0;
     size_t size;
     const char *text = luaL_checklstring(lua, -1, &size);
     buf_append(request->text, text, size);
@@ -283,9 +284,18 @@ vf_status source_plan(struct source *source, const char *spec, struct source_pla
     return ask(source, run_plan, &(struct request){.spec = spec, .plan = plan}, VF_ERROR_UNSUPPORTED);
 }
 
-vf_status source_text(struct source *source, const char *kernel_spec, struct buf *text) {
-    VF_TRY(ask(source, run_text, &(struct request){.spec = kernel_spec, .text = text}, VF_ERROR_COMPILE));
+static vf_status make_text(struct source *source, const char *kernel_spec, bool lines, struct buf *text) {
+    struct request request = {.spec = kernel_spec, .text = text, .lines = lines};
+    VF_TRY(ask(source, run_text, &request, VF_ERROR_COMPILE));
     return buf_check(text);
+}
+
+vf_status source_text(struct source *source, const char *kernel_spec, struct buf *text) {
+    return make_text(source, kernel_spec, false, text);
+}
+
+vf_status source_text_with_lines(struct source *source, const char *kernel_spec, struct buf *text) {
+    return make_text(source, kernel_spec, true, text);
 }
 
 const char *source_signature(const struct source *source) {

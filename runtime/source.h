@@ -44,6 +44,9 @@ vf_status source_plan(struct source *source, const char *spec, struct source_pla
 // Appends the CUDA text of one kernel of a plan. VF_ERROR_COMPILE with the generator's sentence when it cannot.
 vf_status source_text(struct source *source, const char *kernel_spec, struct buf *text);
 
+// The same with #line directives that name the templates: to be read, not compiled.
+vf_status source_text_with_lines(struct source *source, const char *kernel_spec, struct buf *text);
+
 // Short text over all knob names and values, which configuration files must match. Lives as long as `source`.
 const char *source_signature(const struct source *source);
 

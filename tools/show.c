@@ -91,7 +91,7 @@ static int show(vf_context *context, const struct options *options, const char *
     int code = CODE_OK;
     bool want_cubin = options->log || options->cubin;
     bool want_source = !want_cubin && !options->ptx && !options->budget;
-    vf_status status = want_source || options->json ? vf_dev_source(context, spec, &source) : VF_OK;
+    vf_status status = want_source || options->json ? vf_dev_source(context, spec, options->lines, &source) : VF_OK;
     if (!status && want_cubin) status = vf_dev_compile(context, spec, 0, &cubin);
     if (!status && options->ptx) status = vf_dev_compile(context, spec, 1, &ptx);
     if (status) {

@@ -392,7 +392,7 @@ START_TEST(variants_sources_images) {
     ck_assert_ptr_nonnull(strstr(variant->knobs, "stages=1"));
 
     char *text = NULL;
-    unit_ok(vf_dev_source(context, variant->kernels[1].spec, &text));
+    unit_ok(vf_dev_source(context, variant->kernels[1].spec, 0, &text));
     ck_assert_ptr_nonnull(strstr(text, variant->kernels[1].entry));
     vf_dev_text_free(text);
     vf_dev_image image;

@@ -70,8 +70,9 @@ VF_API vf_status vf_dev_candidates(vf_context *context, const char *request, vf_
 /* From now on every call in `context` uses these knobs in place of a row; null or "": rows again. Not while calls run. */
 VF_API vf_status vf_dev_force(vf_context *context, const char *knobs);
 
-/* The CUDA text of a kernel; the caller frees it with vf_dev_text_free. */
-VF_API vf_status vf_dev_source(vf_context *context, const char *kernel_spec, char **text);
+/* The CUDA text of a kernel, lines != 0: with #line directives that name the templates. The caller frees it with
+ * vf_dev_text_free. */
+VF_API vf_status vf_dev_source(vf_context *context, const char *kernel_spec, int lines, char **text);
 
 typedef struct vf_dev_image {
     void *data; /* cubin or PTX */
