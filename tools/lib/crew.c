@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #define CREW_LIMIT 256
+#define CREW_ELEMENTS 65536
 
 struct crew {
     atomic_llong next;
@@ -38,4 +39,8 @@ void crew_run(int threads, int64_t count, void (*work)(void *user, int64_t i), v
     while (started < wanted - 1 && !pthread_create(&members[started], NULL, draw, &crew)) started++;
     draw(&crew);
     for (int i = 0; i < started; i++) pthread_join(members[i], NULL);
+}
+
+int64_t crew_rows(int64_t elements) {
+    return elements < CREW_ELEMENTS ? CREW_ELEMENTS / (elements > 0 ? elements : 1) : 1;
 }

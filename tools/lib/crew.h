@@ -8,4 +8,7 @@
 // returns when all are done. Results must not depend on the order. Without threads to be had it runs in the caller's.
 void crew_run(int threads, int64_t count, void (*work)(void *user, int64_t i), void *user);
 
+// How many rows of `elements` elements make a piece that is worth a thread's while.
+int64_t crew_rows(int64_t elements);
+
 #endif

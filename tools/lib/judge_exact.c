@@ -78,7 +78,6 @@ struct scan {
     int64_t *bad;  // of each piece: the first wrong (row, head) in it, or -1
 };
 
-#define SCAN_ROWS 64
 #define SCAN_COLUMNS 64
 
 static const unsigned char *row_at(const struct tensor_image *image, int64_t at, int64_t head) {
@@ -120,7 +119,8 @@ static void scan_piece(void *user, int64_t piece) {
     const struct tensor_image *image = scan->image;
     int64_t column;
     scan->bad[piece] = -1;
-    for (int64_t at = piece * SCAN_ROWS; at < (piece + 1) * SCAN_ROWS && at < image->slots * image->rows; at++)
+    const int64_t count = crew_rows(image->heads * image->dim);
+    for (int64_t at = piece * count; at < (piece + 1) * count && at < image->slots * image->rows; at++)
         for (int64_t head = 0; head < image->heads; head++)
             if (row_fault(scan, at, head, &column)) {
                 scan->bad[piece] = at * image->heads + head;
@@ -130,7 +130,8 @@ static void scan_piece(void *user, int64_t piece) {
 
 static vf_status scan_tensor(struct scan *scan, int threads, struct verify_result *result) {
     const struct tensor_image *image = scan->image;
-    const int64_t pieces = (image->slots * image->rows + SCAN_ROWS - 1) / SCAN_ROWS;
+    const int64_t count = crew_rows(image->heads * image->dim);
+    const int64_t pieces = (image->slots * image->rows + count - 1) / count;
     scan->bad = malloc((size_t)pieces * sizeof *scan->bad + 1);
     VF_REQUIRE(scan->bad, VF_ERROR_OUT_OF_MEMORY, "verify: no memory for %lld pieces", (long long)pieces);
     crew_run(threads, pieces, scan_piece, scan);

@@ -17,7 +17,7 @@ struct plain_head {
 
 // `source` as in reference_load: with REFERENCE_GIVEN, lse and delta are those of the given o and lse.
 vf_status plain_load(const struct reference_head *exact, bool backward, enum reference_source source,
-                     struct plain_head *out);
+                     struct plain_head *head);
 void plain_free(struct plain_head *head);
 
 // Like the functions of reference.h. dk and dv are added to unrounded: plain_round ends them.

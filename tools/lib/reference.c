@@ -53,13 +53,14 @@ void reference_row(const struct reference_head *head, int64_t i, double *o, doub
     units->o = units->lse = 0;
     if (!problem_visible(head->problem, head->sq, head->sk, i, &first, &last)) return;
 
-    double largest = -INFINITY, sum = 0, slope, key_norm = 0, terms = 0;
+    double largest = -INFINITY, slope, key_norm = 0, terms = 0;
     for (int64_t j = first; j < last; j++) {
         head->scores[j] = score(head, i, j, &slope);
         largest = fmax(largest, head->scores[j]);
         key_norm = fmax(key_norm, head->k_norm[j]);
     }
-    for (int64_t j = first; j < last; j++) sum += exp(head->scores[j] - largest);
+    double sum = exp(head->scores[first] - largest);
+    for (int64_t j = first + 1; j < last; j++) sum += exp(head->scores[j] - largest);
     *lse = largest + log(sum);
     for (int64_t j = first; j < last; j++) {
         // exp(x - lse), written so that scores of any size lose nothing

@@ -34,8 +34,8 @@ struct reference_units {
 };
 
 vf_status reference_load(const struct problem *problem, const struct tensors *tensors,
-                         const struct problem_span *span_q, const struct problem_span *span_k, int64_t head,
-                         bool backward, enum reference_source source, struct reference_head *out);
+                         const struct problem_span *span_q, const struct problem_span *span_k, int64_t head_q,
+                         bool backward, enum reference_source source, struct reference_head *head);
 void reference_free(struct reference_head *head);
 
 // Row i: o [dv] and *lse; dq [d]. Key j: this head's part is added to dk [d] and dv [dv].

@@ -201,7 +201,6 @@ struct fill {
 };
 
 #define FILL_BYTES ((size_t)1 << 22)
-#define FILL_ROWS 64
 #define FILL_COLUMNS 64
 
 static void fill_pattern(void *user, int64_t piece) {
@@ -226,7 +225,8 @@ static void fill_row(const struct fill *fill, int64_t at, int64_t head) {
 static void fill_rows(void *user, int64_t piece) {
     const struct fill *fill = user;
     const struct tensor_image *image = fill->image;
-    for (int64_t at = piece * FILL_ROWS; at < (piece + 1) * FILL_ROWS && at < image->slots * image->rows; at++)
+    const int64_t count = crew_rows(image->heads * image->dim);
+    for (int64_t at = piece * count; at < (piece + 1) * count && at < image->slots * image->rows; at++)
         for (int64_t head = 0; fill->live[at] && head < image->heads; head++) fill_row(fill, at, head);
 }
 
@@ -235,9 +235,10 @@ static void fill_image(int threads, struct fill *fill) {
     if (fill->pattern) crew_run(threads, pieces, fill_pattern, fill);
     if (fill->live) {
         const int64_t rows = fill->image->slots * fill->image->rows;
+        const int64_t count = crew_rows(fill->image->heads * fill->image->dim);
         // Overlapping rows (a stride of 0) are written in order: the last one wins, whatever the number of threads.
         const bool apart = fill->image->row_stride && fill->image->head_stride;
-        crew_run(apart ? threads : 1, (rows + FILL_ROWS - 1) / FILL_ROWS, fill_rows, fill);
+        crew_run(apart ? threads : 1, (rows + count - 1) / count, fill_rows, fill);
     }
 }
 
