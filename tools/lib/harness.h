@@ -11,6 +11,7 @@ struct harness {
     const struct problem *problem;
     int device;
     bool checked;               // calls run in checked mode
+    const char *knobs[2];       // of forward and backward, for vf_dev_force; null: the row's
     struct tensors host;        // inputs as uploaded, outputs as last fetched
     void *bases[TENSOR_COUNT];  // device memory of the images
     unsigned char *workspace;   // with guards, as an image has
@@ -20,6 +21,10 @@ struct harness {
 vf_status harness_create(vf_context *context, const struct problem *problem, int device, int threads,
                          struct harness *harness);
 void harness_free(struct harness *harness);
+
+// From now on calls use these knobs (null: the row's), in a workspace of the size that they need. The texts must outlive
+// the harness; harness_free lets rows decide again.
+vf_status harness_force(struct harness *harness, const char *knobs_forward, const char *knobs_backward);
 
 // Outputs of the pass become canaries.
 vf_status harness_reset(struct harness *harness, bool backward);

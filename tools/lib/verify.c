@@ -27,9 +27,7 @@ static void refused(struct verify_result *result, bool backward, vf_status statu
     snprintf(result->sentence, sizeof result->sentence, "%s: %.400s", pass_name(backward), vf_last_error());
 }
 
-static vf_status run_pass(struct harness *harness, const struct verify_options *options, bool backward) {
-    const char *knobs = backward ? options->knobs_backward : options->knobs_forward;
-    if (options->knobs_forward || options->knobs_backward) VF_TRY(vf_dev_force(harness->context, knobs));
+static vf_status run_pass(struct harness *harness, bool backward) {
     return backward ? harness_backward(harness) : harness_forward(harness);
 }
 
@@ -46,7 +44,7 @@ static vf_status verify_sound(struct harness *harness, const struct verify_optio
                               struct verify_result *result) {
     const struct problem *problem = harness->problem;
     for (int backward = 0; backward <= (int)problem->backward; backward++) {
-        const vf_status status = run_pass(harness, options, backward);
+        const vf_status status = run_pass(harness, backward);
         if (status) {
             refused(result, backward, status);
             return VF_OK;
@@ -74,7 +72,7 @@ static vf_status verify_refusal(struct harness *harness, const struct verify_opt
                                 struct verify_result *result) {
     const struct problem *problem = harness->problem;
     for (int backward = 0; backward <= (int)problem->backward; backward++) {
-        const vf_status status = run_pass(harness, options, backward);
+        const vf_status status = run_pass(harness, backward);
         if (!status) continue;
         result->status = status;
         if (status != problem->expect)
@@ -94,7 +92,7 @@ static vf_status verify_broken(struct harness *harness, const struct verify_opti
     const struct problem *problem = harness->problem;
     for (int backward = 0; backward <= (int)problem->backward; backward++) {
         harness->checked = true;
-        vf_status status = run_pass(harness, options, backward);
+        vf_status status = run_pass(harness, backward);
         if (status == VF_ERROR_UNSUPPORTED) {
             refused(result, backward, status);
             return VF_OK;
@@ -103,7 +101,7 @@ static vf_status verify_broken(struct harness *harness, const struct verify_opti
             judge_wrong(result, "%s: checked mode said %s, but %s", pass_name(backward), vf_status_name(status), fault);
         VF_TRY(judge_unwritten(harness, backward, options->threads, result));
         harness->checked = false;
-        status = run_pass(harness, options, backward);
+        status = run_pass(harness, backward);
         if (status && status != VF_ERROR_LENGTHS)
             judge_wrong(result, "%s: unchecked mode failed: %.400s", pass_name(backward), vf_last_error());
         VF_TRY(judge_intact(harness, false, result));
@@ -117,13 +115,19 @@ static vf_status verify_broken(struct harness *harness, const struct verify_opti
 
 // ---- either --------------------------------------------------------------------------------------------------------
 
-static vf_status verify_any(vf_context *context, const struct problem *problem, const struct verify_options *options,
-                            struct verify_result *result) {
+vf_status verify_problem(vf_context *context, const struct problem *problem, const struct verify_options *options,
+                         struct verify_result *result) {
+    const struct verify_options defaults = {0};
+    if (!options) options = &defaults;
     char fault[160];
     struct harness harness;
     const bool sound = problem_sound(problem, fault, sizeof fault);
     *result = (struct verify_result){.verdict = VERIFY_RIGHT};
     vf_status status = harness_create(context, problem, options->device, options->threads, &harness);
+    if (!status) {
+        status = harness_force(&harness, options->knobs_forward, options->knobs_backward);
+        if (status) harness_free(&harness);
+    }
     if (status == VF_ERROR_UNSUPPORTED || status == VF_ERROR_INVALID_ARGUMENT) {
         refused(result, false, status);  // the workspace size was asked for
         return VF_OK;
@@ -134,15 +138,6 @@ static vf_status verify_any(vf_context *context, const struct problem *problem, 
              : sound         ? verify_sound(&harness, options, result)
                              : verify_broken(&harness, options, fault, result);
     harness_free(&harness);
-    return status;
-}
-
-vf_status verify_problem(vf_context *context, const struct problem *problem, const struct verify_options *options,
-                         struct verify_result *result) {
-    const struct verify_options defaults = {0};
-    if (!options) options = &defaults;
-    const vf_status status = verify_any(context, problem, options, result);
-    if (options->knobs_forward || options->knobs_backward) VF_TRY(vf_dev_force(context, NULL));
     return status;
 }
 

@@ -75,16 +75,9 @@ static vf_status failed(struct verify_result *result, const char *what, vf_statu
 
 // ---- the same call again -------------------------------------------------------------------------------------------
 
-static vf_status force(struct harness *harness, const struct verify_options *options, bool backward) {
-    if (!options->knobs_forward && !options->knobs_backward) return VF_OK;
-    return vf_dev_force(harness->context, backward ? options->knobs_backward : options->knobs_forward);
-}
-
 // Runs both passes where the second is wanted too; o and lse of the backward are those of this forward.
-static vf_status run_both(struct harness *harness, const struct verify_options *options, const char *what,
-                          struct verify_result *result) {
+static vf_status run_both(struct harness *harness, const char *what, struct verify_result *result) {
     for (int backward = 0; backward <= (int)harness->problem->backward; backward++) {
-        VF_TRY(force(harness, options, backward));
         if (!harness_reproducible(harness, backward)) continue;
         const vf_status status = backward ? harness_backward(harness) : harness_forward(harness);
         if (status) return failed(result, what, status);
@@ -105,7 +98,7 @@ static vf_status compare_both(struct harness *harness, const struct first *first
 static vf_status repeat(struct harness *harness, const struct verify_options *options, const struct first *first,
                         struct verify_result *result) {
     for (int run = 1; run < options->repeat && result->verdict == VERIFY_RIGHT; run++) {
-        VF_TRY(run_both(harness, options, "repeated", result));
+        VF_TRY(run_both(harness, "repeated", result));
         VF_TRY(compare_both(harness, first, &harness->host, -1, -1, "other bits when the call is repeated", result));
     }
     return VF_OK;
@@ -200,8 +193,7 @@ static vf_status invariance_pass(struct harness *harness, struct alone *alone, c
                    "other bits when the sequence is alone", result);
 }
 
-static vf_status invariance(struct harness *harness, const struct verify_options *options, const struct first *first,
-                            struct verify_result *result) {
+static vf_status invariance(struct harness *harness, const struct first *first, struct verify_result *result) {
     struct alone alone = {.harness = harness};
     struct problem_span *spans_q, *spans_k;
     VF_TRY(problem_spans(harness->problem, &spans_q, &spans_k));
@@ -209,8 +201,7 @@ static vf_status invariance(struct harness *harness, const struct verify_options
     if (!status) status = vf_dev_alloc(harness->context, harness->device, 16, &alone.cu_k);
     for (int backward = 0; backward <= (int)harness->problem->backward && !status; backward++) {
         if (!harness_reproducible(harness, backward)) continue;
-        status = force(harness, options, backward);
-        if (!status) status = invariance_pass(harness, &alone, first, spans_q, spans_k, backward, result);
+        status = invariance_pass(harness, &alone, first, spans_q, spans_k, backward, result);
     }
     vf_dev_free(harness->context, alone.cu_q);
     vf_dev_free(harness->context, alone.cu_k);
@@ -229,7 +220,8 @@ static vf_status contiguous(struct harness *harness, const struct verify_options
     memset(plain.strides, 0, sizeof plain.strides);
     vf_status status = harness_create(harness->context, &plain, harness->device, options->threads, &other);
     if (!status) {
-        status = run_both(&other, options, "without strides of its own", result);
+        status = harness_force(&other, harness->knobs[0], harness->knobs[1]);
+        if (!status) status = run_both(&other, "without strides of its own", result);
         if (!status && result->verdict == VERIFY_RIGHT)
             status =
                 compare_both(harness, first, &other.host, -1, -1, "other bits than with contiguous tensors", result);
@@ -276,8 +268,7 @@ static bool shared(const struct tensors *tensors) {
     return false;
 }
 
-static vf_status spoil(struct harness *harness, const struct verify_options *options, const struct first *first,
-                       struct verify_result *result) {
+static vf_status spoil(struct harness *harness, const struct first *first, struct verify_result *result) {
     struct problem_span *spans_q, *spans_k;
     VF_TRY(problem_spans(harness->problem, &spans_q, &spans_k));
     vf_status status = VF_OK;
@@ -285,7 +276,7 @@ static vf_status spoil(struct harness *harness, const struct verify_options *opt
     const int64_t head_k = (int64_t)(harness->problem->seed % (uint64_t)harness->problem->heads_k);
     if (b >= 0 && !shared(&harness->host)) {
         status = spoil_tokens(harness, spans_q, spans_k, b, head_k);
-        if (!status) status = run_both(harness, options, "with a spoiled token", result);
+        if (!status) status = run_both(harness, "with a spoiled token", result);
         if (!status && result->verdict == VERIFY_RIGHT)
             status = compare_both(harness, first, &harness->host, b, head_k,
                                   "changed by a NaN in another sequence or kv head", result);
@@ -301,12 +292,11 @@ vf_status verify_again(struct harness *harness, const struct verify_options *opt
     if (result->verdict != VERIFY_RIGHT) return VF_OK;
     VF_TRY(first_keep(harness, &first));
     vf_status status = repeat(harness, options, &first, result);
-    if (!status && options->invariance && result->verdict == VERIFY_RIGHT)
-        status = invariance(harness, options, &first, result);
+    if (!status && options->invariance && result->verdict == VERIFY_RIGHT) status = invariance(harness, &first, result);
     if (!status && options->contiguous && result->verdict == VERIFY_RIGHT)
         status = contiguous(harness, options, &first, result);
     if (!status && options->spoil && result->verdict == VERIFY_RIGHT)  // last: it spoils the inputs
-        status = spoil(harness, options, &first, result);
+        status = spoil(harness, &first, result);
     first_free(&first);
     return status;
 }
