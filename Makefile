@@ -74,7 +74,7 @@ GPU_SOURCES := $(wildcard tests/gpu/test_*.c)
 GPU_HELPERS := $(filter-out $(GPU_SOURCES),$(wildcard tests/gpu/*.c))
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
-	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES)
+	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c)
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
 EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
@@ -218,7 +218,7 @@ SAN_LINES = $(foreach p,$(UNIT_SOURCES:tests/unit/%.c=%),$(call line,san/$(p),CK
 VALGRIND_LINES = $(foreach p,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)),$(call line,valgrind/$(notdir $(p)),CK_FORK=no \
 	valgrind --quiet --leak-check=full --error-exitcode=9 $(p)))
 FUZZ_LINES = $(foreach p,$(FUZZ_SOURCES:tests/fuzz/%.c=%),$(call line,fuzz/$(p),tests/fuzz.sh $(p) $(FUZZ_SECONDS)))
-MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,$(LUA) tests/matrix.lua $(1)))
+MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,BUILD=$(BUILD) JOBS=$(JOBS) $(LUA) tests/matrix.lua $(1)))
 TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS)))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
 
