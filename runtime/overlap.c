@@ -7,31 +7,33 @@
 // hard as packing a knapsack.
 #include "overlap.h"
 
-#include <string.h>
-
 #define SEARCH_LIMIT 20000
 #define EXTENT_LIMIT ((int64_t)1 << 60)  // bytes a view may span: sums of two fit
 
+#define TERMS 10  // two views of four dimensions and the bytes of an element each
+
+// step[i] * x[i] over 0 <= x[i] <= last[i], summed. Steps are positive, none repeats, the largest comes first.
 struct sum {
     int terms;
-    int64_t step[2 * OVERLAP_TERMS], last[2 * OVERLAP_TERMS];
-    int64_t reach[2 * OVERLAP_TERMS + 1];    // most that terms i... can add up to
-    int64_t divisor[2 * OVERLAP_TERMS + 1];  // greatest common divisor of the steps i..., 0 for none
+    int64_t step[TERMS], last[TERMS];
+    int64_t reach[TERMS + 1];    // most that terms i... can add up to
+    int64_t divisor[TERMS + 1];  // greatest common divisor of the steps i..., 0 for none
 };
 
-// Adds step * (0 ... last), keeping the order; equal steps are one term with both ranges.
-static void add_term(int *terms, int64_t *steps, int64_t *lasts, int64_t step, int64_t last) {
+// Equal steps become one term with both ranges.
+static void add_term(struct sum *sum, int64_t step, int64_t last) {
     int at = 0;
-    while (at < *terms && steps[at] > step) at++;
-    if (at < *terms && steps[at] == step) {
-        lasts[at] += last;
+    while (at < sum->terms && sum->step[at] > step) at++;
+    if (at < sum->terms && sum->step[at] == step) {
+        sum->last[at] += last;
         return;
     }
-    memmove(steps + at + 1, steps + at, (size_t)(*terms - at) * sizeof *steps);
-    memmove(lasts + at + 1, lasts + at, (size_t)(*terms - at) * sizeof *lasts);
-    steps[at] = step;
-    lasts[at] = last;
-    (*terms)++;
+    for (int i = sum->terms++; i > at; i--) {
+        sum->step[i] = sum->step[i - 1];
+        sum->last[i] = sum->last[i - 1];
+    }
+    sum->step[at] = step;
+    sum->last[at] = last;
 }
 
 static int64_t common_divisor(int64_t a, int64_t b) {
@@ -69,7 +71,7 @@ static enum overlap solve(struct sum *sum, int64_t target) {
 }
 
 bool footprint_tensor(const vf_tensor *tensor, size_t element, struct footprint *out) {
-    *out = (struct footprint){.low = (int64_t)(uintptr_t)tensor->data};
+    *out = (struct footprint){.low = (int64_t)(uintptr_t)tensor->data, .tensor = tensor, .element = element};
     for (int i = 0; i < tensor->ndim; i++) out->empty |= tensor->shape[i] == 0;
     if (out->empty) return true;
     int64_t below = 0, above = (int64_t)element;
@@ -81,27 +83,37 @@ bool footprint_tensor(const vf_tensor *tensor, size_t element, struct footprint 
         if (__builtin_mul_overflow(step, last, &span)) return false;
         if (__builtin_add_overflow(span < 0 ? below : above, span, span < 0 ? &below : &above)) return false;
         if (above > EXTENT_LIMIT || below < -EXTENT_LIMIT) return false;
-        if (span != 0) add_term(&out->terms, out->step, out->last, step < 0 ? -step : step, last);
     }
-    add_term(&out->terms, out->step, out->last, 1, (int64_t)element - 1);
     if (__builtin_add_overflow(out->low, above, &out->high)) return false;
     return !__builtin_add_overflow(out->low, below, &out->low) && out->low >= 0;
 }
 
 void footprint_bytes(const void *data, size_t size, struct footprint *out) {
-    *out = (struct footprint){.empty = size == 0, .low = (int64_t)(uintptr_t)data, .terms = 1};
-    out->high = out->low + (int64_t)size;
-    out->step[0] = 1;
-    out->last[0] = (int64_t)size - 1;
+    const int64_t low = (int64_t)(uintptr_t)data;
+    *out = (struct footprint){.empty = size == 0, .low = low, .high = low + (int64_t)size, .element = 1};
+}
+
+// The bytes of a view, as distances from its lowest.
+static void add_view(struct sum *sum, const struct footprint *view) {
+    if (!view->tensor) {
+        add_term(sum, 1, view->high - view->low - 1);
+        return;
+    }
+    for (int i = 0; i < view->tensor->ndim; i++) {
+        const int64_t last = view->tensor->shape[i] - 1;
+        if (last == 0) continue;
+        const int64_t step = view->tensor->stride[i] * (int64_t)view->element;
+        if (step != 0) add_term(sum, step < 0 ? -step : step, last);
+    }
+    add_term(sum, 1, (int64_t)view->element - 1);
 }
 
 enum overlap overlap_pair(const struct footprint *a, const struct footprint *b) {
     if (a->empty || b->empty || a->high <= b->low || b->high <= a->low) return OVERLAP_NO;
-    // a.low + A = b.low + B  is  A + (b's highest sum - B) = b.high - 1 - a.low, and what stands in brackets runs over
-    // b's sums too.
+    // a.low + A = b.low + B  is  A + (b's highest sum - B) = b.high - 1 - a.low, and what stands in brackets runs over b's sums too.
     struct sum sum = {.terms = 0};
-    for (int i = 0; i < a->terms; i++) add_term(&sum.terms, sum.step, sum.last, a->step[i], a->last[i]);
-    for (int i = 0; i < b->terms; i++) add_term(&sum.terms, sum.step, sum.last, b->step[i], b->last[i]);
+    add_view(&sum, a);
+    add_view(&sum, b);
     return solve(&sum, b->high - 1 - a->low);
 }
 
@@ -126,14 +138,12 @@ enum overlap overlap_self(const vf_tensor *tensor) {
     // Two elements coincide iff a difference of indices d, not all zero, gives sum of step * d = 0. Say d[lead] > 0 is
     // its first part that is not zero: with d[lead] = 1 + x, and d[i] = x[i] - last[i] for the smaller steps.
     for (int lead = 0; lead < dims; lead++) {
-        struct sum sum = {.terms = 0};
         int64_t target = -step[lead];
-        add_term(&sum.terms, sum.step, sum.last, step[lead], last[lead] - 1);
-        for (int i = lead + 1; i < dims; i++) {
-            add_term(&sum.terms, sum.step, sum.last, step[i], 2 * last[i]);
-            target += step[i] * last[i];
-        }
+        for (int i = lead + 1; i < dims; i++) target += step[i] * last[i];
         if (target < 0) continue;  // nested: the smaller steps together reach less than this one
+        struct sum sum = {.terms = 0};
+        add_term(&sum, step[lead], last[lead] - 1);
+        for (int i = lead + 1; i < dims; i++) add_term(&sum, step[i], 2 * last[i]);
         const enum overlap found = solve(&sum, target);
         if (found != OVERLAP_NO) return found;
     }

@@ -7,20 +7,18 @@
 #include "base.h"
 #include "varflash/varflash.h"
 
-#define OVERLAP_TERMS 5  // four dimensions and the bytes of an element
-
-// The bytes that a view touches: low + sum of step[i] * x[i] over all 0 <= x[i] <= last[i]. Steps are positive, none
-// repeats, the largest comes first.
+// The bytes between which a view lies, and what tells which of them it touches.
 struct footprint {
     bool empty;
-    int64_t low, high;  // first byte, one past the last
-    int terms;
-    int64_t step[OVERLAP_TERMS], last[OVERLAP_TERMS];
+    int64_t low, high;        // first byte, one past the last
+    const vf_tensor *tensor;  // null: every byte between
+    size_t element;           // bytes
 };
 
 enum overlap { OVERLAP_NO, OVERLAP_YES, OVERLAP_UNKNOWN };
 
-// False if an address of the view does not fit: no memory is that large. `element` is the size of one in bytes.
+// False if an address of the view does not fit: no memory is that large. `element` is the size of one in bytes. The footprint points to
+// the tensor.
 bool footprint_tensor(const vf_tensor *tensor, size_t element, struct footprint *out);
 void footprint_bytes(const void *data, size_t size, struct footprint *out);
 

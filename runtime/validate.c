@@ -135,44 +135,52 @@ static void check_values(struct validation *v) {
 
 // ---- stage 2: each tensor by itself --------------------------------------------------------------------------------
 
-static void check_tensor(struct validation *v, const char *name, const vf_tensor *tensor, int ndim, const char *form) {
-    if (tensor->ndim != ndim) {
-        report(v, INVALID, "%s: has %d dimensions; must have %d: %s", name, tensor->ndim, ndim, form);
-        return;
-    }
-    for (int i = 0; i < ndim; i++) {
+static void check_shape(struct validation *v, const char *name, const vf_tensor *tensor) {
+    for (int i = 0; i < tensor->ndim; i++) {
         CHECK(tensor->shape[i] >= 0, INVALID, "%s: dimension %d is %lld; must not be negative", name, i,
               (long long)tensor->shape[i]);
     }
+}
+
+static void check_operand(struct validation *v, const struct rule *rule, const char *name, const vf_tensor *tensor) {
+    const enum form form = rule->form;
+    const bool batched = form_is_batched(v, form);
+    if (tensor->ndim == form_dims(v, form)) {
+        check_shape(v, name, tensor);
+    } else {
+        report(v, INVALID, "%s: has %d dimensions; must have %d: [%s%s%s], because cu_seqlens_%c is %s", name,
+               tensor->ndim, form_dims(v, form), batched ? "batch, " : "", form == LIKE_LSE ? "" : "rows, ",
+               rule->layout, form == LIKE_K || form == LIKE_V ? 'k' : 'q', batched ? "absent" : "given");
+    }
+}
+
+static void check_lengths(struct validation *v, const char *name, const vf_tensor *tensor, bool cumulative) {
+    if (tensor->ndim == 1) {
+        check_shape(v, name, tensor);
+        CHECK(!cumulative || tensor->shape[0] != 0, INVALID,
+              "%s: has no entry; must have batch + 1, the first of them 0", name);
+    } else {
+        report(v, INVALID, "%s: has %d dimensions; must have 1: [batch%s]", name, tensor->ndim,
+               cumulative ? " + 1" : "");
+    }
+    CHECK(tensor->dtype == VF_INT32 || tensor->dtype == VF_INT64, INVALID, "%s: dtype is %s; must be int32 or int64",
+          name, request_dtype_name(tensor->dtype));
 }
 
 static void check_tensors(struct validation *v) {
     const struct call *call = v->call;
     for (int i = 0; i < CALL_TENSORS; i++) {
         const enum use use = use_of(call, i);
-        if (use == UNUSED) continue;
-        const vf_tensor *tensor = call->tensors[i];
-        if (!tensor) {
-            CHECK(use == OPTIONAL_INPUT || use == OPTIONAL_OUTPUT, INVALID, "%s: is absent; the %s needs it",
-                  call_tensor_names[i], call->backward ? "backward" : "forward");
-            continue;
+        if (call->tensors[i] && use != UNUSED) {
+            check_operand(v, &rules[i], call_tensor_names[i], call->tensors[i]);
+        } else {
+            CHECK(use != INPUT && use != OUTPUT, INVALID, "%s: is absent; the %s needs it", call_tensor_names[i],
+                  call->backward ? "backward" : "forward");
         }
-        const enum form form = rules[i].form;
-        char layout[160];
-        snprintf(layout, sizeof layout, "[%s%s%s], because cu_seqlens_%c is %s",
-                 form_is_batched(v, form) ? "batch, " : "", form == LIKE_LSE ? "" : "rows, ", rules[i].layout,
-                 form == LIKE_K || form == LIKE_V ? 'k' : 'q', form_is_batched(v, form) ? "absent" : "given");
-        check_tensor(v, call_tensor_names[i], tensor, form_dims(v, form), layout);
     }
     for (int i = 0; i < CALL_LENGTHS; i++) {
-        const vf_tensor *tensor = call->lengths[i];
-        if (!tensor) continue;
-        const bool cumulative = i == CALL_CU_Q || i == CALL_CU_K;
-        check_tensor(v, call_lengths_names[i], tensor, 1, cumulative ? "[batch + 1]" : "[batch]");
-        CHECK(!cumulative || tensor->ndim != 1 || tensor->shape[0] != 0, INVALID,
-              "%s: has no entry; must have batch + 1, the first of them 0", call_lengths_names[i]);
-        CHECK(tensor->dtype == VF_INT32 || tensor->dtype == VF_INT64, INVALID,
-              "%s: dtype is %s; must be int32 or int64", call_lengths_names[i], request_dtype_name(tensor->dtype));
+        if (!call->lengths[i]) continue;
+        check_lengths(v, call_lengths_names[i], call->lengths[i], i == CALL_CU_Q || i == CALL_CU_K);
     }
 }
 
@@ -344,9 +352,10 @@ static void check_overlap(struct validation *v) {
         footprint_bytes(call->problem->workspace, call->problem->workspace_size, &views[count++].footprint);
     }
     for (int a = 0; a < count; a++) {
+        if (!views[a].output) continue;
         for (int b = 0; b < count; b++) {
             // Each pair once; an output comes first.
-            if (views[a].output && (!views[b].output || a < b)) check_pair(v, &views[a], &views[b]);
+            if (!views[b].output || a < b) check_pair(v, &views[a], &views[b]);
         }
     }
 }
