@@ -17,7 +17,9 @@
  * Tensors are described by vf_tensor: element strides of any int64 value, the last dimension contiguous.
  *     packed   [tokens, heads, dim] with cu_seqlens of batch + 1 entries: sequence b is rows cu[b] ... cu[b + 1] - 1
  *     batched  [batch, seqlen, heads, dim] without cu_seqlens
- * q, o, dout, dq share one form; k, v, dk, dv the other; the two may differ. Zero is every field's default.
+ * q, o, dout, dq share one form; k, v, dk, dv the other; the two may differ. Outputs and workspace share no byte with anything else of
+ * the call and no two elements of an output share one; views that interleave in one buffer are fine. Inputs may overlap at will.
+ * Zero is every field's default.
  *
  * Threads: a context and a plan may be used by any number of threads at once. The library never prints, exits or aborts.
  * Not to be used in a child process after fork(). */
@@ -46,19 +48,19 @@ extern "C" {
 /* Values are stable. Texts: vf_status_name; the sentence about one failure: vf_last_error. */
 typedef enum vf_status {
     VF_OK = 0,
-    VF_ERROR_INVALID_ARGUMENT = 1,   /* a field is null, negative, mismatched, misaligned or overlapping */
-    VF_ERROR_UNSUPPORTED = 2,        /* valid, but nothing here can do it: vf_explain lists every reason */
-    VF_ERROR_WORKSPACE = 3,          /* workspace null, misaligned or too small */
-    VF_ERROR_LENGTHS = 4,            /* checked mode: the lengths on the device are broken; the sentence names the index */
-    VF_ERROR_NO_DEVICE = 5,          /* no CUDA driver or device */
-    VF_ERROR_NO_COMPILER = 6,        /* a kernel must be compiled and NVRTC cannot be found, or VARFLASH_JIT=off */
-    VF_ERROR_COMPILE = 7,            /* generating or compiling a kernel failed; vf_last_error carries NVRTC's log */
-    VF_ERROR_CAPTURE = 8,            /* not possible while the stream is being captured; the capture stays usable */
-    VF_ERROR_CONFIG = 9,             /* a configuration file is malformed: file and JSON pointer are named */
-    VF_ERROR_DRIVER = 10,            /* a CUDA driver call failed; vf_last_driver_error has its code */
-    VF_ERROR_OUT_OF_MEMORY = 11,     /* host memory */
-    VF_ERROR_IO = 12,                /* a file could not be read or written */
-    VF_ERROR_INTERNAL = 13           /* a fault of this library: please report it */
+    VF_ERROR_INVALID_ARGUMENT = 1, /* a field is null, negative, mismatched, misaligned or overlapping */
+    VF_ERROR_UNSUPPORTED = 2,      /* valid, but nothing here can do it: vf_explain lists every reason */
+    VF_ERROR_WORKSPACE = 3,        /* workspace null, misaligned or too small */
+    VF_ERROR_LENGTHS = 4,        /* checked mode: the lengths on the device are broken; the sentence names the index */
+    VF_ERROR_NO_DEVICE = 5,      /* no CUDA driver or device */
+    VF_ERROR_NO_COMPILER = 6,    /* a kernel must be compiled and NVRTC cannot be found, or VARFLASH_JIT=off */
+    VF_ERROR_COMPILE = 7,        /* generating or compiling a kernel failed; vf_last_error carries NVRTC's log */
+    VF_ERROR_CAPTURE = 8,        /* not possible while the stream is being captured; the capture stays usable */
+    VF_ERROR_CONFIG = 9,         /* a configuration file is malformed: file and JSON pointer are named */
+    VF_ERROR_DRIVER = 10,        /* a CUDA driver call failed; vf_last_driver_error has its code */
+    VF_ERROR_OUT_OF_MEMORY = 11, /* host memory */
+    VF_ERROR_IO = 12,            /* a file could not be read or written */
+    VF_ERROR_INTERNAL = 13       /* a fault of this library: please report it */
 } vf_status;
 
 /* "VF_OK", "VF_ERROR_UNSUPPORTED", ...; "VF_ERROR_UNKNOWN" for a value that is none. Static storage. */
@@ -87,14 +89,14 @@ typedef enum vf_backend {
 typedef void (*vf_log_function)(int level, const char *message, void *user); /* 1 error, 2 warning, 3 info, 4 debug */
 
 typedef struct vf_options {
-    size_t struct_size;       /* sizeof(vf_options); 0 = the layout of version 1.0 */
+    size_t struct_size; /* sizeof(vf_options); 0 = the layout of version 1.0 */
     vf_backend backend;
-    vf_log_function log;      /* null: silent */
+    vf_log_function log; /* null: silent */
     void *log_user;
-    int log_level;            /* 0: from VARFLASH_LOG, else 2 */
-    int cpu_threads;          /* CPU backend; 0: all cores this process may use. Results do not depend on it */
-    const char *cache_dir;    /* null: VARFLASH_CACHE_DIR, else the XDG rules (docs/api.md) */
-    const char *config;       /* a JSON file of rows that come before all others; null: VARFLASH_CONFIG */
+    int log_level;              /* 0: from VARFLASH_LOG, else 2 */
+    int cpu_threads;            /* CPU backend; 0: all cores this process may use. Results do not depend on it */
+    const char *cache_dir;      /* null: VARFLASH_CACHE_DIR, else the XDG rules (docs/api.md) */
+    const char *config;         /* a JSON file of rows that come before all others; null: VARFLASH_CONFIG */
     const char *const *bundles; /* reserved for ahead-of-time bundles: must be null */
     size_t bundle_count;        /* reserved: must be 0 */
 } vf_options;
@@ -155,7 +157,8 @@ typedef struct vf_problem_args {
     vf_fill fill;
     vf_tensor cu_seqlens_q, cu_seqlens_k; /* [batch + 1], int32 or int64, contiguous, on the device; absent: batched */
     vf_tensor seqused_q, seqused_k;       /* [batch], int32 or int64: tokens in use of each sequence; absent: all */
-    int64_t max_seqlen_q, max_seqlen_k;   /* an upper bound, a hint only; 0: unknown */
+    int64_t max_seqlen_q, max_seqlen_k;   /* upper bounds, which checked mode verifies and no result depends on;
+                                             0: unknown */
     void *workspace;                      /* device memory, 256-byte aligned, contents irrelevant; in use until the work
                                              launched by the call is complete */
     size_t workspace_size;                /* bytes; at least vf_*_workspace_size */
@@ -169,14 +172,14 @@ typedef struct vf_problem_args {
 
 typedef struct vf_forward_args {
     size_t struct_size; /* sizeof(vf_forward_args); 0 = the layout of version 1.0 */
-    vf_tensor q, k, v; /* in  [.., heads_q, head_dim] [.., heads_k, head_dim] [.., heads_k, head_dim_v] */
-    vf_tensor o;       /* out [.., heads_q, head_dim_v], the dtype of q */
-    vf_tensor lse;     /* out, float32: [heads_q, tokens], batched [batch, heads_q, seqlen]; any strides; may be absent */
+    vf_tensor q, k, v;  /* in  [.., heads_q, head_dim] [.., heads_k, head_dim] [.., heads_k, head_dim_v] */
+    vf_tensor o;        /* out [.., heads_q, head_dim_v], the dtype of q */
+    vf_tensor lse; /* out, float32: [heads_q, tokens], batched [batch, heads_q, seqlen]; any strides; may be absent */
     vf_problem_args problem;
 } vf_forward_args;
 
 typedef struct vf_backward_args {
-    size_t struct_size; /* sizeof(vf_backward_args); 0 = the layout of version 1.0 */
+    size_t struct_size;        /* sizeof(vf_backward_args); 0 = the layout of version 1.0 */
     vf_tensor q, k, v, o, lse; /* in, as the forward read and wrote them */
     vf_tensor dout;            /* in, like o */
     vf_tensor dlse;            /* in, like lse: gradient with respect to lse; may be absent */
@@ -222,10 +225,10 @@ VF_API void vf_plan_destroy(vf_plan *plan); /* null is ignored */
  * constraint that the call fails. snprintf's rule: at most `size` bytes with the final zero; *length is the full length.
  * Returns what the call would return as far as the host can tell. Works without a device: `arch` ("sm_90a") stands in for it;
  * null: the device's own. */
-VF_API vf_status vf_explain_forward(vf_context *context, const vf_forward_args *args, const char *arch, char *text, size_t size,
-                                    size_t *length);
-VF_API vf_status vf_explain_backward(vf_context *context, const vf_backward_args *args, const char *arch, char *text, size_t size,
-                                     size_t *length);
+VF_API vf_status vf_explain_forward(vf_context *context, const vf_forward_args *args, const char *arch, char *text,
+                                    size_t size, size_t *length);
+VF_API vf_status vf_explain_backward(vf_context *context, const vf_backward_args *args, const char *arch, char *text,
+                                     size_t size, size_t *length);
 
 #ifdef __cplusplus
 }

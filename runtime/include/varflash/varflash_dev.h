@@ -15,12 +15,12 @@ extern "C" {
 
 /* ---- opening with other drivers ----------------------------------------------------------------------------------- */
 
-struct cuda_api;  /* runtime/cuda_api.h: tables of function pointers, as the stub driver and the simulator fill them */
+struct cuda_api; /* runtime/cuda_api.h: tables of function pointers, as the stub driver and the simulator fill them */
 struct nvrtc_api;
 
 /* vf_open, but the driver and the compiler are these tables (null: the real one). They must outlive the context. */
-VF_API vf_status vf_dev_open_with_api(const vf_options *options, const struct cuda_api *cuda, const struct nvrtc_api *nvrtc,
-                                      vf_context **context);
+VF_API vf_status vf_dev_open_with_api(const vf_options *options, const struct cuda_api *cuda,
+                                      const struct nvrtc_api *nvrtc, vf_context **context);
 
 /* ---- lists of texts ------------------------------------------------------------------------------------------------ */
 
@@ -36,8 +36,10 @@ VF_API void vf_dev_text_free(char *text);        /* null is ignored */
 
 /* The request of a call as text: "pass=fwd arch=sm_90a dtype=bf16 head_dim=128 ... deterministic=0". Data pointers may be
  * null (and then count as aligned). `arch` null: the device's own. The caller frees *request with vf_dev_text_free. */
-VF_API vf_status vf_dev_request_forward(vf_context *context, const vf_forward_args *args, const char *arch, char **request);
-VF_API vf_status vf_dev_request_backward(vf_context *context, const vf_backward_args *args, const char *arch, char **request);
+VF_API vf_status vf_dev_request_forward(vf_context *context, const vf_forward_args *args, const char *arch,
+                                        char **request);
+VF_API vf_status vf_dev_request_backward(vf_context *context, const vf_backward_args *args, const char *arch,
+                                         char **request);
 
 typedef struct vf_dev_kernel {
     const char *name;  /* "schedule", "fwd_sm80", ... */
@@ -60,7 +62,8 @@ typedef struct vf_dev_variant {
 
 /* The variant that serves `request` (a text as above), no device needed. `set`, if not null, overrides knobs of the row:
  * "tile_m=64 stages=3". The caller frees *variant. VF_ERROR_UNSUPPORTED with the budget's sentence. */
-VF_API vf_status vf_dev_variant_create(vf_context *context, const char *request, const char *set, vf_dev_variant **variant);
+VF_API vf_status vf_dev_variant_create(vf_context *context, const char *request, const char *set,
+                                       vf_dev_variant **variant);
 VF_API void vf_dev_variant_free(vf_dev_variant *variant); /* null is ignored */
 
 /* The knobs of every row, of whatever layer and average length, whose static conditions hold for `request` and whose variant the
@@ -81,7 +84,7 @@ typedef struct vf_dev_image {
     char *log;     /* the compiler's report, unaltered; "" where the image came from the cache */
     int registers; /* from the report; -1: unknown */
     int64_t stack_bytes, spill_store_bytes, spill_load_bytes; /* -1: unknown */
-    double seconds;  /* that the compiler took */
+    double seconds;                                           /* that the compiler took */
 } vf_dev_image;
 
 /* Compiles a kernel for its arch, past every cache, no device needed; a cubin is then left in the disk cache for calls to
@@ -108,16 +111,16 @@ typedef struct vf_dev_variable {
 } vf_dev_variable;
 
 typedef struct vf_dev_info {
-    int driver_version;        /* 13000 = 13.0; 0: none */
-    const char *driver_state;  /* "" or one sentence: why there is no driver or device, and what to do */
-    int nvrtc_version;         /* 13000 = 13.0; 0: none */
-    const char *nvrtc_path;    /* "" if none */
-    const char *nvrtc_state;   /* "" or one sentence */
-    const char *cache_dir;     /* "" = memory only */
-    const char *cache_state;   /* "" or one sentence */
-    const char *generator;     /* digest of the embedded generator and templates, or the VARFLASH_SOURCE directory */
-    const char *signature;     /* of the generator's knobs, as configuration files may name it */
-    const char *cpu;           /* vector code in use: "avx2", ... */
+    int driver_version;       /* 13000 = 13.0; 0: none */
+    const char *driver_state; /* "" or one sentence: why there is no driver or device, and what to do */
+    int nvrtc_version;        /* 13000 = 13.0; 0: none */
+    const char *nvrtc_path;   /* "" if none */
+    const char *nvrtc_state;  /* "" or one sentence */
+    const char *cache_dir;    /* "" = memory only */
+    const char *cache_state;  /* "" or one sentence */
+    const char *generator;    /* digest of the embedded generator and templates, or the VARFLASH_SOURCE directory */
+    const char *signature;    /* of the generator's knobs, as configuration files may name it */
+    const char *cpu;          /* vector code in use: "avx2", ... */
     int cpu_threads;
     int device_count;
     size_t config_count;
@@ -167,7 +170,8 @@ typedef struct vf_dev_event vf_dev_event;
 
 VF_API vf_status vf_dev_event_create(vf_context *context, int device, vf_dev_event **event);
 VF_API vf_status vf_dev_event_record(vf_dev_event *event, struct CUstream_st *stream);
-VF_API vf_status vf_dev_event_elapsed(const vf_dev_event *start, vf_dev_event *stop, double *milliseconds); /* waits for stop */
+VF_API vf_status vf_dev_event_elapsed(const vf_dev_event *start, vf_dev_event *stop,
+                                      double *milliseconds); /* waits for stop */
 VF_API void vf_dev_event_destroy(vf_dev_event *event);
 
 typedef struct vf_dev_graph vf_dev_graph;
