@@ -28,9 +28,9 @@ static cJSON *ask(vf_context *context, const struct problem *problem, bool backw
     return json;
 }
 
-static void line(const cJSON *json, const char *name) {
+static void line(const cJSON *json, const char *name, const char *label) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
-    if (cJSON_IsString(item)) printf("  %-10s %s\n", name, item->valuestring);
+    if (cJSON_IsString(item)) printf("  %-10s %s\n", label, item->valuestring);
 }
 
 static void print_kernels(const cJSON *kernels) {
@@ -57,13 +57,13 @@ static void print_text(const char *pass, const cJSON *json) {
     static const char *const lines[] = {"backend", "arch", "device", "vector", "request", "row", "knobs", "why"};
     const cJSON *item;
     printf("%s%s%s\n", output_color(OUTPUT_BOLD), pass, output_color(OUTPUT_PLAIN));
-    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) line(json, lines[i]);
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) line(json, lines[i], lines[i]);
     print_kernels(cJSON_GetObjectItemCaseSensitive(json, "kernels"));
     const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(json, "workspace_bytes");
     if (cJSON_IsNumber(workspace)) printf("  %-10s %.0f bytes\n", "workspace", workspace->valuedouble);
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "notes")) if (cJSON_IsString(item))
         printf("  %-10s %s\n", "note", item->valuestring);
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "faults")) line(item, "sentence");
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "faults")) line(item, "sentence", "fails");
 }
 
 int verb_explain(const struct options *options) {
