@@ -12,8 +12,7 @@ static const char *const lines[] = {
     "--seqlens-q 6,0,3 --seqlens-k 4,3,5 --heads-q 4 --heads-k 2 --head-dim 8 --head-dim-v 16 --causal --dlse",
     "--seqlens-q 9,2 --seqlens-k 6,8 --heads-q 2 --head-dim 16 --window 2,1 --softcap 1.5 --dlse",
     "--seqlens-q 7 --seqlens-k 7 --head-dim 8 --softcap 0.75 --causal --scale 0.9",
-    "--seqlens-q 6,5 --seqlens-k 8,4 --seqused-q 4,5 --seqused-k 7,1 --heads-q 3 --heads-k 1 --head-dim 8 --window "
-    "-1,3 --dlse",
+    "--seqlens-q 6,5 --seqlens-k 8,4 --seqused-q 4,5 --seqused-k 7,1 --heads-q 2 --window -1,3 --head-dim 8",
     "--seqlens-q 5x2 --seqlens-k 6x2 --batched --seqused-k 6,2 --heads-q 2 --head-dim 8 --strides q=40,11,203 --dlse",
 };
 #define LINES (sizeof lines / sizeof *lines)

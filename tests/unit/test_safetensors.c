@@ -67,7 +67,7 @@ static vf_status parse(const char *header, size_t data, struct safetensors *file
     const size_t length = strlen(header);
     unsigned char *bytes = calloc(1, 8 + length + data + 1);
     for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)((uint64_t)length >> 8 * i);
-    memcpy(bytes + 8, header, length);
+    memcpy(bytes + 8, header, length + 1);  // its final zero is the first byte of data
     const vf_status status = safetensors_parse(bytes, 8 + length + data, "x", file);
     free(bytes);
     return status;

@@ -101,10 +101,10 @@ static size_t count_classes(const struct problem_list *list, bool backward, size
         char text[96];
         size_t at = 0;
         class_text(&list->items[p], backward, text);
-        while (at < count && strcmp(classes[at], text)) at++;
+        while (at < count && strcmp(classes[at], text) != 0) at++;
         if (at == count) {
             ck_assert_uint_lt(count, SWEEP_CLASSES);
-            strcpy(classes[count], text);
+            memcpy(classes[count], text, sizeof text);
             counts[count++] = 0;
         }
         counts[at]++;

@@ -171,7 +171,7 @@ vf_status harness_intact(struct harness *harness, bool outputs, const char **cha
             const size_t count = image->size - at < chunk ? image->size - at : chunk;
             status = vf_dev_download(harness->context, bytes, (unsigned char *)harness->bases[i] + at, count);
             if (status) goto out;
-            if (memcmp(bytes, image->bytes + at, count)) *changed = tensor_names[i];
+            if (memcmp(bytes, image->bytes + at, count) != 0) *changed = tensor_names[i];
         }
     }
     if (!*changed && harness->workspace) status = guards_intact(harness, &intact);

@@ -48,7 +48,9 @@ static vf_status set_member(struct problem *problem, const cJSON *member, struct
     char name[32];
     const size_t length = strlen(member->string);
     VF_REQUIRE(length < sizeof name && !strchr(member->string, '-'), INVALID, "a problem has no such member");
-    for (size_t i = 0; i <= length; i++) name[i] = member->string[i] == '_' ? '-' : member->string[i];
+    memcpy(name, member->string, length + 1);
+    for (char *c = name; *c; c++)
+        if (*c == '_') *c = '-';
     const int index = problem_option_find(name, length);
     VF_REQUIRE(index >= 0, INVALID, "a problem has no such member");
     const struct problem_option *option = &problem_options[index];

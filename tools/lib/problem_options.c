@@ -1,4 +1,4 @@
-// problem_options.c - THE table of a problem's options, and its reading and writing as flags.
+// problem_options.c - THE table of a problem's options, and its reading from flags.
 //
 // Each row says where a value lives and what it may be; setting, printing, JSON (problem_json.c) and the command's help
 // are loops over the rows.
@@ -104,7 +104,6 @@ _Static_assert(ARRAY_LENGTH(problem_rules) == ARRAY_LENGTH(problem_options), "OR
 _Static_assert(ARRAY_LENGTH(problem_options) <= 64, "struct problem.given has a bit for each");
 
 #define AT(type, problem, rule) ((type *)(void *)((char *)(problem) + (rule)->field))
-#define CONST_AT(type, problem, offset) ((const type *)(const void *)((const char *)(problem) + (offset)))
 #define INVALID VF_ERROR_INVALID_ARGUMENT
 
 // ---- reading -------------------------------------------------------------------------------------------------------
@@ -112,7 +111,8 @@ _Static_assert(ARRAY_LENGTH(problem_options) <= 64, "struct problem.given has a 
 // The whole integer at *text, which moves behind it.
 static bool read_integer(const char **text, int64_t *value) {
     char *end;
-    const char c = (*text)[0] == '-' || (*text)[0] == '+' ? (*text)[1] : (*text)[0];
+    const bool sign = **text == '-' || **text == '+';
+    const char c = (*text)[sign];
     if (c < '0' || c > '9') return false;
     errno = 0;
     *value = strtoll(*text, &end, 10);
@@ -189,7 +189,7 @@ static vf_status set_strides(struct problem *problem, const char *value) {
     int operand = 0;
     while (text && operand < OPERAND_COUNT &&
            (strlen(problem_operand_names[operand]) != (size_t)(text - value) ||
-            strncmp(value, problem_operand_names[operand], (size_t)(text - value))))
+            strncmp(value, problem_operand_names[operand], (size_t)(text - value)) != 0))
         operand++;
     VF_REQUIRE(
         text && operand < OPERAND_COUNT, INVALID,
@@ -225,9 +225,10 @@ static vf_status set_strides(struct problem *problem, const char *value) {
 
 static vf_status set_name(struct problem *problem, const char *value) {
     const char *allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:/+=,";
-    VF_REQUIRE(*value && strlen(value) < sizeof problem->name && !value[strspn(value, allowed)], INVALID,
+    const size_t length = strlen(value);
+    VF_REQUIRE(length && length < sizeof problem->name && strspn(value, allowed) == length, INVALID,
                "--name: '%.70s' is not 1 to %zu letters, digits or any of -_.:/+=,", value, sizeof problem->name - 1);
-    strcpy(problem->name, value);
+    memcpy(problem->name, value, length + 1);
     return VF_OK;
 }
 
@@ -285,20 +286,28 @@ static vf_status set_value(struct problem *problem, const char *name, const stru
             return set_window(problem, value);
         case RULE_STRIDES:
             return set_strides(problem, value);
-        case RULE_SWITCH:
-            *AT(bool, problem, rule) = true;
-            return VF_OK;
-        case RULE_BATCHED:
-            problem->batched_q = problem->batched_k = true;
-            return VF_OK;
-        case RULE_CAUSAL:
-            set_causal(problem);
-            return VF_OK;
-        case RULE_DETERMINISTIC:
-            problem->deterministic = VF_ON;
+        default:
             return VF_OK;
     }
-    return VF_OK;
+}
+
+static void set_switch(struct problem *problem, const struct problem_rule *rule) {
+    switch (rule->kind) {
+        case RULE_SWITCH:
+            *AT(bool, problem, rule) = true;
+            break;
+        case RULE_BATCHED:
+            problem->batched_q = problem->batched_k = true;
+            break;
+        case RULE_CAUSAL:
+            set_causal(problem);
+            break;
+        case RULE_DETERMINISTIC:
+            problem->deterministic = VF_ON;
+            break;
+        default:
+            break;
+    }
 }
 
 int problem_option_find(const char *name, size_t length) {
@@ -315,7 +324,10 @@ vf_status problem_set(struct problem *problem, const char *name, const char *val
                option->argument);
     VF_REQUIRE(option->argument || !value, INVALID, "--%s: takes no value", option->name);
     VF_REQUIRE(option->repeatable || !(problem->given >> index & 1), INVALID, "--%s: is given twice", option->name);
-    VF_TRY(set_value(problem, option->name, &problem_rules[index], value));
+    if (value)
+        VF_TRY(set_value(problem, option->name, &problem_rules[index], value));
+    else
+        set_switch(problem, &problem_rules[index]);
     problem->given |= (uint64_t)1 << index;
     return VF_OK;
 }
@@ -361,133 +373,4 @@ vf_status problem_from_line(const char *line, struct problem *problem) {
     const vf_status status = problem_from_flags(count, words, problem);
     free(copy);
     return status;
-}
-
-// ---- writing -------------------------------------------------------------------------------------------------------
-
-static void write_lengths(const int64_t *values, int64_t count, struct buf *out) {
-    if (!count) buf_text(out, "none");
-    for (int64_t i = 0, next; i < count; i = next) {
-        for (next = i + 1; next < count && values[next] == values[i];) next++;
-        buf_printf(out, "%s%" PRId64, i ? "," : "", values[i]);
-        if (next - i > 1) buf_printf(out, "x%" PRId64, next - i);
-    }
-}
-
-// The fewest digits that read back as the same double.
-static void write_real(double value, struct buf *out) {
-    char text[40];
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    buf_text(out, text);
-}
-
-static void write_edge(int64_t edge, struct buf *out) {
-    if (edge == VF_NO_EDGE)
-        buf_text(out, "inf");
-    else
-        buf_printf(out, "%" PRId64, edge);
-}
-
-static bool write_strides(const struct problem_strides *strides, int operand, struct buf *out) {
-    if (!strides->set && !strides->storage_offset) return false;
-    buf_printf(out, "%s=", problem_operand_names[operand]);
-    if (strides->set) buf_printf(out, "%" PRId64 ",%" PRId64, strides->row, strides->head);
-    if (strides->has_batch) buf_printf(out, ",%" PRId64, strides->batch);
-    if (strides->storage_offset) buf_printf(out, "+%" PRId64, strides->storage_offset);
-    return true;
-}
-
-static int64_t default_rows(const struct problem *problem, const struct problem_rule *rule) {
-    const bool q_side = rule->field == FIELD(rows_q);
-    const int64_t *lengths = q_side ? problem->seqlens_q : problem->seqlens_k;
-    if (q_side ? problem->batched_q : problem->batched_k) return q_side ? problem->rows_q : problem->rows_k;
-    int64_t rows = q_side ? problem->start_q : problem->start_k;
-    for (int64_t b = 0; b < problem->batch; b++) rows += lengths[b];
-    return rows < 0 ? 0 : rows;
-}
-
-bool problem_option_write(const struct problem *problem, size_t index, int turn, struct buf *out) {
-    const struct problem_rule *rule = &problem_rules[index];
-    struct problem standard;
-    problem_begin(&standard);
-    if (turn && rule->kind != RULE_STRIDES) return false;
-    switch (rule->kind) {
-        case RULE_NAME:
-            buf_text(out, problem->name);
-            return *problem->name;
-        case RULE_LENGTHS: {
-            const int64_t *list = *CONST_AT(int64_t *, problem, rule->field);
-            if (!list) return false;
-            if (rule->derived &&
-                !memcmp(list, *CONST_AT(int64_t *, problem, rule->derived), (size_t)problem->batch * sizeof *list))
-                return false;
-            write_lengths(list, problem->batch, out);
-            return true;
-        }
-        case RULE_INTEGER:
-        case RULE_ROWS: {
-            const int64_t value = *CONST_AT(int64_t, problem, rule->field);
-            if (value == (rule->kind == RULE_ROWS ? default_rows(problem, rule)
-                          : rule->derived         ? *CONST_AT(int64_t, problem, rule->derived)
-                                                  : *CONST_AT(int64_t, &standard, rule->field)))
-                return false;
-            buf_printf(out, "%" PRId64, value);
-            return true;
-        }
-        case RULE_REAL: {
-            const double value = *CONST_AT(double, problem, rule->field);
-            if (value == *CONST_AT(double, &standard, rule->field)) return false;
-            write_real(value, out);
-            return true;
-        }
-        case RULE_SEED:
-            buf_printf(out, "%" PRIu64, problem->seed);
-            return problem->seed != 0;
-        case RULE_WORD: {
-            const int value = *CONST_AT(int, problem, rule->field);
-            const struct problem_word *word = rule->words;
-            while (word->text && word->value != value) word++;
-            buf_text(out, word->text ? word->text : "?");
-            return value != *CONST_AT(int, &standard, rule->field);
-        }
-        case RULE_WINDOW:
-            write_edge(problem->window_left, out);
-            buf_text(out, ",");
-            write_edge(problem->window_right, out);
-            return problem->mask == VF_MASK_WINDOW;
-        case RULE_STRIDES:
-            return write_strides(&problem->strides[turn], turn, out);
-        case RULE_SWITCH: {
-            const bool both = problem->batched_q && problem->batched_k;
-            const bool side = rule->field == FIELD(batched_q) || rule->field == FIELD(batched_k);
-            return *CONST_AT(bool, problem, rule->field) && !(side && both);
-        }
-        case RULE_BATCHED:
-            return problem->batched_q && problem->batched_k;
-        case RULE_CAUSAL:
-            return problem->mask == VF_MASK_CAUSAL;
-        case RULE_DETERMINISTIC:
-            return problem->deterministic == VF_ON;
-    }
-    return false;
-}
-
-void problem_write_flags(const struct problem *problem, struct buf *out) {
-    struct buf value = {0};
-    const char *blank = "";
-    for (size_t i = 0; i < problem_option_count; i++) {
-        const int turns = problem_options[i].repeatable ? OPERAND_COUNT : 1;
-        for (int turn = 0; turn < turns; turn++) {
-            buf_clear(&value);
-            if (!problem_option_write(problem, i, turn, &value)) continue;
-            buf_printf(out, "%s--%s", blank, problem_options[i].name);
-            blank = " ";
-            if (problem_options[i].argument) buf_printf(out, " %s", buf_string(&value));
-        }
-    }
-    if (value.failed) out->failed = true;
-    buf_free(&value);
 }

@@ -54,9 +54,10 @@ static vf_status read_shape(const cJSON *shape, struct safetensors_entry *entry)
 
 static vf_status read_entry(const cJSON *member, size_t data_size, struct safetensors_entry *entry, size_t *begin) {
     VF_REQUIRE(cJSON_IsObject(member), INVALID, "must be an object with dtype, shape and data_offsets");
-    VF_REQUIRE(*member->string && strlen(member->string) < sizeof entry->name, INVALID,
-               "a name has 1 to %zu characters", sizeof entry->name - 1);
-    strcpy(entry->name, member->string);
+    const size_t length = strlen(member->string);
+    VF_REQUIRE(length && length < sizeof entry->name, INVALID, "a name has 1 to %zu characters",
+               sizeof entry->name - 1);
+    memcpy(entry->name, member->string, length + 1);
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(member, "dtype");
     VF_REQUIRE(cJSON_IsString(dtype), INVALID, "dtype: is missing or no text");
     for (size_t i = 0; i < ARRAY_LENGTH(types); i++)
@@ -106,7 +107,10 @@ static vf_status read_entries(const cJSON *root, const char *data, size_t data_s
     size_t *begins = calloc(count + 1, sizeof *begins), claimed = 0;
     file->entries = calloc(count + 1, sizeof *file->entries);
     vf_status status = VF_OK;
-    if (!begins || !file->entries) status = status_fail(VF_ERROR_OUT_OF_MEMORY, "no memory for %zu entries", count);
+    if (!begins || !file->entries) {
+        free(begins);
+        VF_FAIL(VF_ERROR_OUT_OF_MEMORY, "no memory for %zu entries", count);
+    }
     for (const cJSON *member = root->child; member && !status; member = member->next) {
         if (!strcmp(member->string, "__metadata__")) continue;
         struct safetensors_entry *entry = &file->entries[file->count];

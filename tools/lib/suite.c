@@ -2,7 +2,7 @@
 // follows a rule is made by code.
 #include "suite.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,12 +159,21 @@ static vf_status add_default(struct problem_list *list) {
 
 // ---- names ---------------------------------------------------------------------------------------------------------
 
+// A whole number at *text, which moves behind it and the character `end`.
+static bool read_number(const char **text, char end, uint64_t *number) {
+    char *rest;
+    if (**text < '0' || **text > '9') return false;
+    errno = 0;
+    *number = strtoull(*text, &rest, 10);
+    if (errno || *rest != end) return false;
+    *text = rest + 1;
+    return true;
+}
+
 // "SEED:COUNT" after the name of a sweep.
 static vf_status add_sweep(struct problem_list *list, enum sweep_size size, const char *text) {
     uint64_t seed, count;
-    int end = 0;
-    VF_REQUIRE(sscanf(text, "%" SCNu64 ":%" SCNu64 "%n", &seed, &count, &end) == 2 && !text[end] &&
-                   !strchr(text, '-') && count <= SWEEP_LIMIT,
+    VF_REQUIRE(read_number(&text, ':', &seed) && read_number(&text, 0, &count) && count <= SWEEP_LIMIT,
                VF_ERROR_INVALID_ARGUMENT, "suite: a sweep is sweep:SEED:COUNT, with at most %d problems", SWEEP_LIMIT);
     for (uint64_t index = 0; index < count; index++) {
         struct problem problem;
