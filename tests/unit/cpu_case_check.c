@@ -114,10 +114,9 @@ static void check_forward_row(struct check *check, int64_t i, const struct score
     for (int64_t j = 0; j < check->sk; j++) {
         if (visible(check, i, j)) sum += exp(scores[j].x - top);
     }
-    const struct answer lse = {top + log(sum), 1 + worst};
-    if (!problem->no_lse) {
-        expect_token(check, CASE_LSE, false, true, i, check->head, 0, sum > 0 ? lse : (struct answer){-INFINITY, 0});
-    }
+    struct answer lse = {-INFINITY, 0};  // a row that sees nothing
+    if (sum > 0) lse = (struct answer){top + log(sum), 1 + worst};
+    if (!problem->no_lse) expect_token(check, CASE_LSE, false, true, i, check->head, 0, lse);
     for (int c = 0; c < problem->head_dim_v; c++) {
         struct answer o = {0, 0};
         for (int64_t j = 0; j < check->sk; j++) {

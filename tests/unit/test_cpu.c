@@ -129,8 +129,11 @@ static void alone(const struct case_problem *problem, struct case_tensors *tenso
     const int64_t ends[4] = {0, sq, 0, sk};
     memcpy(lengths, ends, sizeof ends);
     vf_problem_args args = tensors->forward.problem;
-    args.cu_seqlens_q = batched ? (vf_tensor){0} : (vf_tensor){lengths, VF_INT64, 1, {2}, {1}};
-    args.cu_seqlens_k = batched ? (vf_tensor){0} : (vf_tensor){lengths + 2, VF_INT64, 1, {2}, {1}};
+    args.cu_seqlens_q = args.cu_seqlens_k = (vf_tensor){0};
+    if (!batched) {
+        args.cu_seqlens_q = (vf_tensor){lengths, VF_INT64, 1, {2}, {1}};
+        args.cu_seqlens_k = (vf_tensor){lengths + 2, VF_INT64, 1, {2}, {1}};
+    }
     tensors->forward =
         (vf_forward_args){0, view[CASE_Q], view[CASE_K], view[CASE_V], view[CASE_O], view[CASE_LSE], args};
     tensors->backward = (vf_backward_args){0,
