@@ -60,6 +60,9 @@ void stub_reset(void);
 const struct cuda_api *stub_cuda(void);
 const struct nvrtc_api *stub_nvrtc(void);
 
+// The head of every call: counts it, and is true if it is the one to fail.
+bool stub_fails(const char *name);
+
 // Memory of a device; freed by stub_reset at the latest.
 void *stub_memory(int device, size_t bytes);
 

@@ -1,45 +1,12 @@
 // test_api.c - the public functions as a program uses them: the CPU backend from a few lines, kernels that are compiled once, forced knobs,
-// VARFLASH_JIT, _DUMP and _TRACE, DLPack tensors, and what varflash_dev.h gives to tools.
-#include <cjson/cJSON.h>
+// VARFLASH_JIT, _DUMP and _TRACE, DLPack tensors.
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 
 #include "problem.h"
-#include "sample.h"
-#include "stub_cuda.h"
-#include "unit.h"
-#include "varflash/varflash_dev.h"
+#include "stub_context.h"
 #include "varflash/varflash_dlpack.h"
-
-static void *device_memory(size_t bytes) {
-    return stub_memory(0, bytes);
-}
-
-static char folder[UNIT_PATH_SIZE];
-
-// A stub driver, and folders of the test's own for all that is read or written.
-static void set_up(void) {
-    static const char *const unset[] = {"VARFLASH_JIT", "VARFLASH_DUMP", "VARFLASH_TRACE", "VARFLASH_CONFIG",
-                                        "VARFLASH_SOURCE"};
-    stub_reset();
-    unit_make_folder(folder);
-    setenv("VARFLASH_CACHE_DIR", folder, 1);
-    setenv("XDG_CONFIG_HOME", folder, 1);
-    for (size_t i = 0; i < ARRAY_LENGTH(unset); i++) unsetenv(unset[i]);
-}
-
-static void tear_down(void) {
-    unit_remove_folder(folder);
-    stub_reset();
-    sample_host_free();
-}
-
-static vf_context *open_stub(void) {
-    vf_context *context = NULL;
-    unit_ok(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CUDA}, stub_cuda(), stub_nvrtc(), &context));
-    return context;
-}
 
 static vf_context *open_cpu(void) {
     vf_context *context = NULL;
@@ -50,7 +17,7 @@ static vf_context *open_cpu(void) {
 // ---- the CPU backend -----------------------------------------------------------------------------------------------
 
 START_TEST(a_few_lines_of_c) {
-    float q[2] = {0}, o[8], lse[1];
+    float o[8], lse[1];
     float k[16], v[16];
     for (int i = 0; i < 16; i++) v[i] = k[i] = (float)i;
     float query[8] = {0};
@@ -74,7 +41,6 @@ START_TEST(a_few_lines_of_c) {
     ck_assert_uint_eq(bytes, 0);
     unit_ok(vf_prepare_forward(context, &args));
     vf_close(context);
-    (void)q;
 }
 END_TEST
 
@@ -88,7 +54,7 @@ START_TEST(names_and_versions) {
 END_TEST
 
 START_TEST(no_driver_no_device) {
-    set_up();
+    stub_set_up();
     vf_context *context = NULL;
     stub.device_count = 0;
     unit_fails(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CUDA}, stub_cuda(), stub_nvrtc(), &context),
@@ -96,16 +62,16 @@ START_TEST(no_driver_no_device) {
     unit_ok(vf_dev_open_with_api(NULL, stub_cuda(), stub_nvrtc(), &context));
     ck_assert_int_eq(vf_context_backend(context), VF_BACKEND_CPU);
     vf_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
 // ---- kernels are made once -----------------------------------------------------------------------------------------
 
 START_TEST(ten_thousand_batches_compile_nothing_new) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
     unit_ok(vf_prepare_forward(context, &args));
     const uint64_t compiled = vf_dev_count(context).compiled;
     ck_assert_uint_eq(compiled, 2);
@@ -126,31 +92,31 @@ START_TEST(ten_thousand_batches_compile_nothing_new) {
     ck_assert_uint_eq(vf_dev_count(context).compiled, compiled);
     ck_assert_uint_gt(vf_dev_count(context).launched, 19000);
     vf_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(the_disk_cache_serves_the_next_context) {
-    set_up();
-    const vf_backward_args args = sample_backward(device_memory);
-    vf_context *context = open_stub();
+    stub_set_up();
+    const vf_backward_args args = sample_backward(stub_first);
+    vf_context *context = stub_open();
     unit_ok(vf_prepare_backward(context, &args));
     ck_assert_uint_eq(vf_dev_count(context).compiled, 4);
     vf_close(context);
-    context = open_stub();
+    context = stub_open();
     unit_ok(vf_prepare_backward(context, &args));
     ck_assert_uint_eq(vf_dev_count(context).compiled, 0);
     ck_assert_uint_eq(vf_dev_count(context).from_cache, 4);
     vf_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(jit_off_says_what_is_missing) {
-    set_up();
+    stub_set_up();
     setenv("VARFLASH_JIT", "off", 1);
-    const vf_forward_args args = sample_forward(device_memory);
-    vf_context *context = open_stub();
+    const vf_forward_args args = sample_forward(stub_first);
+    vf_context *context = stub_open();
     unit_fails(vf_forward(context, &args), VF_ERROR_NO_COMPILER,
                "varflash show --log --spec 'kernel=schedule arch=sm_90a'");
     ck_assert_int_eq(stub.launch_count, 0);
@@ -161,14 +127,12 @@ START_TEST(jit_off_says_what_is_missing) {
     unit_fails(vf_forward(context, &args), VF_ERROR_NO_COMPILER, "kernel=fwd_sm80");
     vf_close(context);
     unsetenv("VARFLASH_JIT");
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
 static void *prepare_in_thread(void *context) {
-    const vf_backward_args args = {0};
-    (void)args;
-    vf_forward_args forward = {
+    const vf_forward_args forward = {
         .q = {NULL, VF_BFLOAT16, 3, {9, 2, 64}, {128, 64, 1}},
         .k = {NULL, VF_BFLOAT16, 3, {9, 2, 64}, {128, 64, 1}},
         .v = {NULL, VF_BFLOAT16, 3, {9, 2, 64}, {128, 64, 1}},
@@ -178,9 +142,9 @@ static void *prepare_in_thread(void *context) {
 }
 
 START_TEST(threads_compile_a_kernel_once) {
-    set_up();
+    stub_set_up();
     stub_push(stub_context(0));  // the stub's stack is every thread's: none of them pushes
-    vf_context *context = open_stub();
+    vf_context *context = stub_open();
     pthread_t threads[8];
     for (int i = 0; i < 8; i++) ck_assert_int_eq(pthread_create(&threads[i], NULL, prepare_in_thread, context), 0);
     for (int i = 0; i < 8; i++) {
@@ -193,14 +157,14 @@ START_TEST(threads_compile_a_kernel_once) {
     ck_assert_int_eq(stub.libraries, 2);
     vf_close(context);
     stub_pop();
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(forced_knobs_replace_rows) {
-    set_up();
-    vf_context *context = open_stub();
-    const vf_forward_args args = sample_forward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    const vf_forward_args args = sample_forward(stub_first);
     unit_ok(vf_forward(context, &args));
     const int tile_m = stub.launches[0].arguments.schedule.tile_m;
     unit_ok(vf_dev_force(context, "family=sm80 tile_m=32 tile_n=32 warps=2 stages=1 q_registers=0 blocks_per_sm=1"));
@@ -215,7 +179,7 @@ START_TEST(forced_knobs_replace_rows) {
     unit_ok(vf_forward(context, &args));
     ck_assert_int_eq(stub.launches[4].arguments.schedule.tile_m, tile_m);
     vf_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -234,20 +198,20 @@ static int count_files(const char *path, const char *suffix) {
 }
 
 START_TEST(dump_writes_what_is_used) {
-    set_up();
+    stub_set_up();
     char path[UNIT_PATH_SIZE + 8];
-    snprintf(path, sizeof path, "%s/dump", folder);
+    snprintf(path, sizeof path, "%s/dump", stub_folder);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     setenv("VARFLASH_DUMP", path, 1);
-    const vf_forward_args args = sample_forward(device_memory);
-    vf_context *context = open_stub();
+    const vf_forward_args args = sample_forward(stub_first);
+    vf_context *context = stub_open();
     unit_ok(vf_forward(context, &args));
     vf_close(context);
     ck_assert_int_eq(count_files(path, ".cu"), 2);
     ck_assert_int_eq(count_files(path, ".cubin"), 2);
     ck_assert_int_eq(count_files(path, ".log"), 2);
     unsetenv("VARFLASH_DUMP");
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -280,13 +244,13 @@ static void check_trace(const char *path, const vf_problem_args *problem) {
 }
 
 START_TEST(a_trace_is_a_problem) {
-    set_up();
+    stub_set_up();
     char path[UNIT_PATH_SIZE + 32];
     for (int device = 0; device < 2; device++) {
-        snprintf(path, sizeof path, "%s/trace%d.json", folder, device);
+        snprintf(path, sizeof path, "%s/trace%d.json", stub_folder, device);
         setenv("VARFLASH_TRACE", path, 1);
-        const sample_memory memory = device ? device_memory : sample_host;
-        vf_context *context = device ? open_stub() : open_cpu();
+        const sample_memory memory = device ? stub_first : sample_host;
+        vf_context *context = device ? stub_open() : open_cpu();
         vf_backward_args args = sample_backward(memory);
         args.k = sample_tensor_of(memory, VF_BFLOAT16, 2, 3, (int64_t[]){SAMPLE_ROWS_K, 4, SAMPLE_DIM});
         args.k.shape[1] = SAMPLE_HEADS_K;
@@ -301,17 +265,17 @@ START_TEST(a_trace_is_a_problem) {
         check_trace(path, &args.problem);
     }
     unsetenv("VARFLASH_TRACE");
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(a_capture_is_not_traced) {
-    set_up();
+    stub_set_up();
     char path[UNIT_PATH_SIZE + 32];
-    snprintf(path, sizeof path, "%s/trace.json", folder);
+    snprintf(path, sizeof path, "%s/trace.json", stub_folder);
     setenv("VARFLASH_TRACE", path, 1);
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
     args.problem.stream = stub_stream(stub_context(0));
     unit_ok(vf_prepare_forward(context, &args));
     stub_capture(args.problem.stream);
@@ -322,7 +286,7 @@ START_TEST(a_capture_is_not_traced) {
     setenv("VARFLASH_TRACE", "/nonexistent/trace", 1);
     unit_fails(vf_open(NULL, &context), VF_ERROR_IO, "VARFLASH_TRACE: /nonexistent/trace");
     unsetenv("VARFLASH_TRACE");
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -371,189 +335,7 @@ START_TEST(dlpack_tensors) {
 }
 END_TEST
 
-// ---- varflash_dev.h ------------------------------------------------------------------------------------------------
-
-#define REQUEST \
-    "pass=fwd arch=sm_86 dtype=bf16 head_dim=64 head_dim_v=64 mask=causal softcap=0 aligned=1 deterministic=0"
-
-START_TEST(variants_sources_images) {
-    set_up();
-    vf_context *context = NULL;
-    unit_ok(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CPU}, NULL, stub_nvrtc(), &context));
-    vf_dev_variant *variant = NULL;
-    unit_ok(vf_dev_variant_create(context, REQUEST, NULL, &variant));
-    ck_assert_str_eq(variant->request, REQUEST);
-    ck_assert_uint_eq(variant->kernel_count, 2);
-    ck_assert_str_eq(variant->kernels[0].name, "schedule");
-    ck_assert_int_eq(variant->kernels[0].blocks_per_sm, 0);
-    vf_dev_variant_free(variant);
-    unit_ok(vf_dev_variant_create(context, REQUEST, "tile_m=64 stages=1", &variant));
-    ck_assert_int_eq(variant->tile_m, 64);
-    ck_assert_ptr_nonnull(strstr(variant->knobs, "stages=1"));
-
-    char *text = NULL;
-    unit_ok(vf_dev_source(context, variant->kernels[1].spec, 0, &text));
-    ck_assert_ptr_nonnull(strstr(text, variant->kernels[1].entry));
-    vf_dev_text_free(text);
-    vf_dev_image image;
-    unit_ok(vf_dev_compile(context, variant->kernels[1].spec, 0, &image));
-    ck_assert(!image.is_ptx);
-    vf_dev_image_free(&image);
-    unit_ok(vf_dev_compile(context, variant->kernels[1].spec, 1, &image));
-    ck_assert(image.is_ptx);
-    vf_dev_image_free(&image);
-    stub.compile_error = "templates/x.cu(1): error\n";
-    unit_fails(vf_dev_compile(context, variant->kernels[1].spec, 0, &image), VF_ERROR_COMPILE, "templates/x.cu(1)");
-    ck_assert_ptr_nonnull(strstr(image.log, "templates/x.cu(1)"));
-    vf_dev_image_free(&image);
-    vf_dev_variant_free(variant);
-
-    unit_fails(vf_dev_variant_create(context, REQUEST, "tile_m=65", &variant), VF_ERROR_UNSUPPORTED, "tile_m=65");
-    unit_fails(vf_dev_variant_create(context, REQUEST, "tile_m", &variant), VF_ERROR_INVALID_ARGUMENT,
-               "is not knob=value");
-    unit_fails(vf_dev_variant_create(context, REQUEST, "colour=1", &variant), VF_ERROR_UNSUPPORTED, "colour");
-    unit_fails(vf_dev_variant_create(context, "pass=fwd", NULL, &variant), VF_ERROR_INVALID_ARGUMENT,
-               "arch is missing");
-    ck_assert_ptr_null(variant);
-    vf_dev_list knobs;
-    unit_ok(vf_dev_candidates(context, REQUEST, &knobs));
-    ck_assert_uint_ge(knobs.count, 2);
-    for (size_t i = 0; i < knobs.count; i++) {
-        for (size_t j = 0; j < i; j++) ck_assert_str_ne(knobs.items[i], knobs.items[j]);
-    }
-    vf_dev_list_free(&knobs);
-    vf_close(context);
-    tear_down();
-}
-END_TEST
-
-START_TEST(requests_of_calls) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_backward_args args = sample_backward(device_memory);
-    char *request = NULL;
-    unit_ok(vf_dev_request_backward(context, &args, NULL, &request));
-    ck_assert_str_eq(
-        request,
-        "pass=bwd arch=sm_90a dtype=bf16 head_dim=64 head_dim_v=32 mask=full softcap=0 aligned=1 deterministic=0");
-    vf_dev_text_free(request);
-    args.problem.deterministic = VF_ON;
-    args.q.data = NULL;
-    unit_ok(vf_dev_request_backward(context, &args, "sm_120", &request));
-    ck_assert_ptr_nonnull(strstr(request, "arch=sm_120"));
-    ck_assert_ptr_nonnull(strstr(request, "deterministic=1"));
-    vf_dev_text_free(request);
-    vf_close(context);
-    tear_down();
-}
-END_TEST
-
-START_TEST(information) {
-    set_up();
-    vf_context *context = open_stub();
-    const vf_dev_info *info = NULL, *again = NULL;
-    unit_ok(vf_dev_info_get(context, &info));
-    unit_ok(vf_dev_info_get(context, &again));
-    ck_assert_ptr_eq(info, again);
-    ck_assert_int_eq(info->driver_version, 13000);
-    ck_assert_int_eq(info->nvrtc_version, 13000);
-    ck_assert_int_eq(info->device_count, 1);
-    ck_assert_str_eq(info->cache_dir, folder);
-    ck_assert_str_eq(info->configs[info->config_count - 1], "configs/sm80.json");
-    bool found = false;
-    for (size_t i = 0; i < info->variable_count; i++) {
-        found |= !strcmp(info->variables[i].name, "VARFLASH_CACHE_DIR") && !strcmp(info->variables[i].value, folder);
-    }
-    ck_assert(found);
-    vf_dev_device device;
-    unit_ok(vf_dev_device_get(context, 0, &device));
-    ck_assert_str_eq(device.arch, "sm_90a");
-    ck_assert_int_eq(device.multiprocessors, 132);
-    ck_assert_uint_eq(device.memory_total, (size_t)1 << 30);
-    unit_fails(vf_dev_device_get(context, 1, &device), VF_ERROR_INVALID_ARGUMENT, "no CUDA device 1, of 1");
-    vf_close(context);
-
-    context = open_cpu();
-    unit_ok(vf_dev_info_get(context, &info));
-    ck_assert(info->device_count > 0 || info->driver_state[0] != 0);
-    ck_assert_int_gt(info->cpu_threads, 0);
-    unit_fails(vf_dev_device_get(context, 0, &device), VF_ERROR_NO_DEVICE, "CPU backend");
-    vf_close(context);
-    tear_down();
-}
-END_TEST
-
-// Memory, streams, events and graphs, the same lines for both backends.
-static vf_status use_device(vf_context *context) {
-    const bool cuda = vf_context_backend(context) == VF_BACKEND_CUDA;
-    char bytes[100] = "varflash", back[100];
-    void *a = NULL, *b = NULL;
-    struct CUstream_st *stream = NULL;
-    vf_dev_event *start = NULL, *stop = NULL;
-    vf_dev_graph *graph = NULL;
-    double milliseconds = -1;
-    vf_status status = vf_dev_alloc(context, 0, sizeof bytes, &a);
-    if (!status) status = vf_dev_alloc(context, 0, sizeof bytes, &b);
-    if (!status) status = vf_dev_stream_create(context, 0, &stream);
-    if (!status) status = vf_dev_event_create(context, 0, &start);
-    if (!status) status = vf_dev_event_create(context, 0, &stop);
-    if (!status) status = vf_dev_upload(context, a, bytes, sizeof bytes);
-    if (!status) status = vf_dev_set(context, b, 7, sizeof bytes, stream);
-    if (!status) status = vf_dev_event_record(start, stream);
-    if (!status) status = vf_dev_copy(context, b, a, sizeof bytes, stream);
-    if (!status) status = vf_dev_event_record(stop, stream);
-    if (!status) status = vf_dev_event_elapsed(start, stop, &milliseconds);
-    if (!status) status = vf_dev_download(context, back, b, sizeof back);
-    if (!status) ck_assert(!strcmp(back, bytes) && milliseconds >= 0);
-    if (!status && cuda) status = vf_dev_capture_begin(context, stream);
-    if (!status && cuda) status = vf_dev_capture_end(context, stream, &graph);
-    if (!status && cuda) status = vf_dev_graph_launch(graph, stream);
-    if (!status) status = vf_dev_stream_synchronize(context, stream);
-    if (!status) status = vf_dev_synchronize(context, 0);
-    vf_dev_graph_destroy(graph);
-    vf_dev_event_destroy(start);
-    vf_dev_event_destroy(stop);
-    // Freeing asks the driver too, and may be what fails: once more then.
-    vf_status freed = vf_dev_stream_destroy(context, stream);
-    if (freed && stub.streams > 0) freed = vf_dev_stream_destroy(context, stream);
-    for (int i = 0; i < 2; i++) {
-        void *data = i ? b : a;
-        const int alive = stub.allocations;
-        vf_status one = vf_dev_free(context, data);
-        if (one && cuda && stub.allocations == alive) vf_dev_free(context, data);
-        if (!freed) freed = one;
-    }
-    return status ? status : freed;
-}
-
-START_TEST(memory_streams_events_graphs) {
-    set_up();
-    vf_context *context = open_cpu();
-    unit_ok(use_device(context));
-    unit_fails(vf_dev_capture_begin(context, NULL), VF_ERROR_UNSUPPORTED, "CPU backend");
-    vf_close(context);
-    context = open_stub();
-    const int before = stub.calls;
-    unit_ok(use_device(context));
-    vf_close(context);
-    const int calls = stub.calls;
-    for (int at = before + 1; at <= calls; at++) {
-        stub_reset();
-        stub.fail_at = at;
-        context = open_stub();
-        use_device(context);
-        vf_close(context);
-        ck_assert_ptr_nonnull(stub.failed);
-        ck_assert_msg(stub.allocations == 0 && stub.streams == 0 && stub.events == 0 && stub.graphs == 0 &&
-                          stub.depth == 0 && stub.retained == 0 && stub.misuses == 0,
-                      "call %d, %s: %d %d %d %d, depth %d, %d retained, %d misuses", at, stub.failed, stub.allocations,
-                      stub.streams, stub.events, stub.graphs, stub.depth, stub.retained, stub.misuses);
-    }
-    tear_down();
-}
-END_TEST
-
 UNIT_MAIN("api", a_few_lines_of_c, names_and_versions, no_driver_no_device, ten_thousand_batches_compile_nothing_new,
           the_disk_cache_serves_the_next_context, jit_off_says_what_is_missing, threads_compile_a_kernel_once,
           forced_knobs_replace_rows, dump_writes_what_is_used, a_trace_is_a_problem, a_capture_is_not_traced,
-          dlpack_tensors, variants_sources_images, requests_of_calls, information, memory_streams_events_graphs)
+          dlpack_tensors)

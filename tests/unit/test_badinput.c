@@ -4,10 +4,7 @@
 // Rows run on the CPU backend, where every output is watched, and on the stub driver, where every launch is.
 #include <math.h>
 
-#include "sample.h"
-#include "stub_cuda.h"
-#include "unit.h"
-#include "varflash/varflash_dev.h"
+#include "stub_context.h"
 
 // What a row bends. Forward rows use forward, others backward.
 struct wrong {
@@ -157,10 +154,6 @@ static const struct wrong wrongs[] = {
 #define BACKWARD(name, status, sentence, ...) {#name, NULL, name, status, sentence},
     WRONG_CALLS(FORWARD, BACKWARD)};
 
-static void *device_memory(size_t bytes) {
-    return stub_memory(0, bytes);
-}
-
 static bool is_poison(const void *data, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) {
         if (((const unsigned char *)data)[i] != 0x7f) return false;
@@ -209,7 +202,7 @@ START_TEST(on_the_cpu) {
 END_TEST
 
 START_TEST(on_the_stub_driver) {
-    memory = device_memory;
+    memory = stub_first;
     for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
         vf_context *context = NULL;
         stub_reset();

@@ -1,14 +1,7 @@
 // test_explain.c - explanations are JSON, name the row and the kernels of a good call and every fault of a bad one.
 #include <cjson/cJSON.h>
 
-#include "sample.h"
-#include "stub_cuda.h"
-#include "unit.h"
-#include "varflash/varflash_dev.h"
-
-static void *device_memory(size_t bytes) {
-    return stub_memory(0, bytes);
-}
+#include "stub_context.h"
 
 static char text[16384];
 
@@ -35,7 +28,7 @@ START_TEST(a_good_call) {
     vf_context *context = NULL;
     stub_reset();
     unit_ok(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CUDA}, stub_cuda(), stub_nvrtc(), &context));
-    const vf_forward_args args = sample_forward(device_memory);
+    const vf_forward_args args = sample_forward(stub_first);
     cJSON *json = explain(context, &args, NULL, VF_OK);
     ck_assert_str_eq(member(json, "status"), "VF_OK");
     ck_assert_str_eq(member(json, "arch"), "sm_90a");

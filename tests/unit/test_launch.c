@@ -1,49 +1,9 @@
-// test_launch.c - what reaches the driver: arguments, grids, order, contexts, captures; and that the failure of every
-// driver call is a status that leaves nothing behind. With the stub driver and the real generator.
+// test_launch.c - what reaches the driver: arguments, workspaces, grids, order, checked mode. With the stub driver and the real generator.
+#include "launch.h"
+
 #include <limits.h>
 
-#include "launch.h"
-#include "sample.h"
-#include "stub_cuda.h"
-#include "unit.h"
-#include "varflash/varflash_dev.h"
-
-static void *device_memory(size_t bytes) {
-    return stub_memory(0, bytes);
-}
-static void *second_memory(size_t bytes) {
-    return stub_memory(1, bytes);
-}
-
-static char cache[UNIT_PATH_SIZE];
-
-static void set_up(void) {
-    stub_reset();
-    unit_make_folder(cache);
-    setenv("VARFLASH_CACHE_DIR", cache, 1);
-    setenv("XDG_CONFIG_HOME", cache, 1);
-}
-
-static void tear_down(void) {
-    unit_remove_folder(cache);
-    stub_reset();
-}
-
-static vf_context *open_stub(void) {
-    vf_context *context = NULL;
-    const vf_options options = {.backend = VF_BACKEND_CUDA};
-    unit_ok(vf_dev_open_with_api(&options, stub_cuda(), stub_nvrtc(), &context));
-    return context;
-}
-
-static void close_clean(vf_context *context) {
-    vf_close(context);
-    ck_assert_int_eq(stub.libraries, 0);
-    ck_assert_int_eq(stub.programs, 0);
-    ck_assert_int_eq(stub.retained, 0);
-    ck_assert_int_eq(stub.depth, 0);
-    ck_assert_int_eq(stub.misuses, 0);
-}
+#include "stub_context.h"
 
 static void starts_with(const char *text, const char *start) {
     ck_assert_msg(!strncmp(text, start, strlen(start)), "'%s' does not start with '%s'", text, start);
@@ -52,16 +12,16 @@ static void starts_with(const char *text, const char *start) {
 // ---- arguments -----------------------------------------------------------------------------------------------------
 
 START_TEST(forward_arguments) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
     args.q.stride[0] = 1000;
-    args.q.data = device_memory(1000 * 10 * 2);
+    args.q.data = stub_first(1000 * 10 * 2);
     args.problem.mask = VF_MASK_WINDOW;
     args.problem.window_left = 3;
     args.problem.window_right = VF_NO_EDGE;
     args.problem.softcap = 15;
-    args.problem.seqused_k = sample_lengths_of(device_memory, (int32_t[]){1, 2}, 2);
+    args.problem.seqused_k = sample_lengths_of(stub_first, (int32_t[]){1, 2}, 2);
     unit_ok(vf_forward(context, &args));
     ck_assert_int_eq(stub.launch_count, 2);
 
@@ -95,15 +55,15 @@ START_TEST(forward_arguments) {
     ck_assert_int_eq(forward->window_right, INT_MAX);
     ck_assert_float_eq_tol(forward->scale, 0.125f, 1e-7f);
     ck_assert_float_eq(forward->softcap, 15.0f);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(batched_arguments) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_batched_forward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_batched_forward(stub_first);
     args.lse = (vf_tensor){.data = NULL};
     args.problem.fill = VF_FILL_KEEP;
     unit_ok(vf_forward(context, &args));
@@ -116,16 +76,16 @@ START_TEST(batched_arguments) {
     ck_assert_int_eq(forward->q.batch_stride, 5 * 4 * 64);
     ck_assert_int_eq(forward->q.row_stride, 4 * 64);
     ck_assert_uint_eq(forward->lse.data, 0);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(backward_arguments) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_backward_args args = sample_backward(device_memory);
-    args.dlse = sample_rows(device_memory, SAMPLE_HEADS_Q, SAMPLE_ROWS_Q);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_backward_args args = sample_backward(stub_first);
+    args.dlse = sample_rows(stub_first, SAMPLE_HEADS_Q, SAMPLE_ROWS_Q);
     unit_ok(vf_backward(context, &args));
     static const char *const entries[] = {"vf_schedule", "vf_bwd_pre", "vf_bwd_sm80", "vf_bwd_post"};
     ck_assert_int_eq(stub.launch_count, 4);
@@ -149,20 +109,20 @@ START_TEST(backward_arguments) {
     ck_assert_int_eq(backward->dk.head_stride, 64);
     ck_assert_uint_eq(schedule->by_q.header % LAUNCH_ALIGNMENT, 0);
     ck_assert_uint_eq(schedule->by_k.sequences % LAUNCH_ALIGNMENT, 0);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(no_programmatic_launch_before_9_0) {
-    set_up();
+    stub_set_up();
     stub.compute[0] = 86;
-    vf_context *context = open_stub();
-    const vf_forward_args args = sample_forward(device_memory);
+    vf_context *context = stub_open();
+    const vf_forward_args args = sample_forward(stub_first);
     unit_ok(vf_forward(context, &args));
     ck_assert(!stub.launches[1].chained);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
@@ -230,9 +190,9 @@ START_TEST(layout_refuses_what_does_not_fit) {
 END_TEST
 
 START_TEST(workspace_of_bounds_serves_less) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_backward_args args = sample_backward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_backward_args args = sample_backward(stub_first);
     size_t bytes = 0;
     unit_ok(vf_backward_workspace_size(context, &args, &bytes));
     args.problem.workspace_size = bytes;
@@ -243,38 +203,38 @@ START_TEST(workspace_of_bounds_serves_less) {
     args.problem.workspace = NULL;
     unit_fails(vf_backward(context, &args), VF_ERROR_WORKSPACE, "is null");
     ck_assert_int_eq(stub.launch_count, launches);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(grids_are_capped_and_never_zero) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
     unit_ok(vf_forward(context, &args));
     // At most 5 entries of one block each, times 4 heads.
     ck_assert_uint_le(stub.launches[1].grid, 20);
     ck_assert_uint_ge(stub.launches[1].grid, 1);
     args.q = args.o = args.lse = (vf_tensor){.data = NULL};
-    args.q = sample_operand(device_memory, 100000, SAMPLE_HEADS_Q, SAMPLE_DIM);
-    args.o = sample_operand(device_memory, 100000, SAMPLE_HEADS_Q, SAMPLE_DIM_V);
+    args.q = sample_operand(stub_first, 100000, SAMPLE_HEADS_Q, SAMPLE_DIM);
+    args.o = sample_operand(stub_first, 100000, SAMPLE_HEADS_Q, SAMPLE_DIM_V);
     unit_ok(vf_forward(context, &args));
     ck_assert_uint_eq(stub.launches[3].grid % 132, 0);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 // ---- empty problems ------------------------------------------------------------------------------------------------
 
 START_TEST(nothing_to_write_launches_nothing) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
-    args.q = sample_operand(device_memory, 0, SAMPLE_HEADS_Q, SAMPLE_DIM);
-    args.o = sample_operand(device_memory, 0, SAMPLE_HEADS_Q, SAMPLE_DIM_V);
-    args.lse = sample_rows(device_memory, SAMPLE_HEADS_Q, 0);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
+    args.q = sample_operand(stub_first, 0, SAMPLE_HEADS_Q, SAMPLE_DIM);
+    args.o = sample_operand(stub_first, 0, SAMPLE_HEADS_Q, SAMPLE_DIM_V);
+    args.lse = sample_rows(stub_first, SAMPLE_HEADS_Q, 0);
     ck_assert_ptr_null(args.q.data);
     unit_ok(vf_forward(context, &args));
     // No workspace is needed for that either.
@@ -282,15 +242,15 @@ START_TEST(nothing_to_write_launches_nothing) {
     args.problem.workspace_size = 0;
     unit_ok(vf_forward(context, &args));
     ck_assert_int_eq(stub.launch_count, 0);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(rows_without_sequences_are_filled) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
     args.problem.cu_seqlens_q.shape[0] = args.problem.cu_seqlens_k.shape[0] = 1;  // batch 0
     unit_ok(vf_forward(context, &args));
     ck_assert_int_eq(stub.launch_count, 2);
@@ -298,17 +258,17 @@ START_TEST(rows_without_sequences_are_filled) {
     args.problem.fill = VF_FILL_KEEP;
     unit_ok(vf_forward(context, &args));
     ck_assert_int_eq(stub.launch_count, 2);
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 // ---- checked mode --------------------------------------------------------------------------------------------------
 
 START_TEST(checked_mode_reports_and_launches_nothing) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
     args.problem.check = VF_CHECK_DEVICE;
     args.problem.max_seqlen_q = 9;
     unit_ok(vf_forward(context, &args));
@@ -335,211 +295,12 @@ START_TEST(checked_mode_reports_and_launches_nothing) {
     }
     stub.check_report.fault = 7;
     unit_fails(vf_forward(context, &args), VF_ERROR_INTERNAL, "check_lengths");
-    close_clean(context);
-    tear_down();
-}
-END_TEST
-
-// ---- contexts and devices ------------------------------------------------------------------------------------------
-
-START_TEST(the_streams_context_is_used_and_restored) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
-    CUcontext own = stub_context(0), other = stub_context(0);
-    args.problem.stream = stub_stream(own);
-    stub_push(other);
-    unit_ok(vf_forward(context, &args));
-    ck_assert_ptr_eq(stub.launches[1].context, own);
-    ck_assert_ptr_eq(stub_current(), other);
-    ck_assert_int_eq(stub.retained, 0);
-    // A second context of the same device gets functions of its own.
-    args.problem.stream = stub_stream(other);
-    unit_ok(vf_forward(context, &args));
-    ck_assert_ptr_eq(stub.launches[3].context, other);
-    ck_assert_int_eq(stub.compilations, 2);
-    stub_pop();
-    close_clean(context);
-    tear_down();
-}
-END_TEST
-
-START_TEST(null_streams_use_current_or_primary) {
-    set_up();
-    stub.device_count = 2;
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(second_memory);
-    unit_ok(vf_forward(context, &args));  // nothing current
-    ck_assert_ptr_eq(stub.launches[1].context, stub_primary(1));
-    CUcontext first = stub_context(0), second = stub_context(1);
-    stub_push(first);  // current, but on another device
-    unit_ok(vf_forward(context, &args));
-    ck_assert_ptr_eq(stub.launches[3].context, stub_primary(1));
-    stub_push(second);
-    unit_ok(vf_forward(context, &args));
-    ck_assert_ptr_eq(stub.launches[5].context, second);
-    args.problem.stream = (struct CUstream_st *)(uintptr_t)2;  // the thread's own stream
-    unit_ok(vf_forward(context, &args));
-    ck_assert_ptr_eq(stub.launches[7].stream, args.problem.stream);
-    ck_assert_int_eq(stub.retained, 1);
-    stub_pop();
-    stub_pop();
-    close_clean(context);
-    tear_down();
-}
-END_TEST
-
-START_TEST(devices_must_agree) {
-    set_up();
-    stub.device_count = 2;
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(second_memory);
-    args.problem.stream = stub_stream(stub_context(0));
-    unit_fails(vf_forward(context, &args), VF_ERROR_INVALID_ARGUMENT, "stream: belongs to another device");
-    args.problem.stream = NULL;
-    args.problem.device = 3;
-    unit_fails(vf_forward(context, &args), VF_ERROR_INVALID_ARGUMENT, "there is no CUDA device 2, of 2");
-    args.problem.device = 2;
-    unit_ok(vf_forward(context, &args));
-    int16_t host[64];
-    args.q.data = host;
-    args.problem.device = 0;
-    unit_fails(vf_forward(context, &args), VF_ERROR_INVALID_ARGUMENT, "is not memory that CUDA knows");
-    ck_assert_int_eq(stub.launch_count, 2);
-    close_clean(context);
-    tear_down();
-}
-END_TEST
-
-START_TEST(mixed_devices_get_their_own_kernels) {
-    set_up();
-    stub.device_count = 2;
-    stub.compute[0] = 86;
-    stub.compute[1] = 89;
-    vf_context *context = open_stub();
-    const vf_forward_args one = sample_forward(device_memory), two = sample_forward(second_memory);
-    unit_ok(vf_forward(context, &one));
-    unit_ok(vf_forward(context, &two));
-    ck_assert_int_eq(stub.compilations, 4);
-    size_t bytes = 0;
-    unit_ok(vf_forward_workspace_size(context, &one, &bytes));
-    ck_assert_uint_gt(bytes, 0);
-    close_clean(context);
-    tear_down();
-}
-END_TEST
-
-// ---- captures ------------------------------------------------------------------------------------------------------
-
-START_TEST(cold_kernels_are_refused_in_a_capture) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
-    args.problem.stream = stub_stream(stub_context(0));
-    stub_capture(args.problem.stream);
-    unit_fails(vf_forward(context, &args), VF_ERROR_CAPTURE, "vf_prepare_forward");
-    ck_assert_int_eq(stub_capture_state(args.problem.stream), CUDA_CAPTURE_ACTIVE);
-    ck_assert_int_eq(stub.launch_count, 0);
-    unit_fails(vf_prepare_forward(context, &args), VF_ERROR_CAPTURE, "captured");
-    ck_assert_int_eq(stub_capture_state(args.problem.stream), CUDA_CAPTURE_ACTIVE);
-    stub_end_capture(args.problem.stream);
-
-    unit_ok(vf_prepare_forward(context, &args));
-    stub_capture(args.problem.stream);
-    unit_ok(vf_forward(context, &args));
-    args.problem.check = VF_CHECK_DEVICE;
-    unit_fails(vf_forward(context, &args), VF_ERROR_CAPTURE, "captur");
-    ck_assert_int_eq(stub_capture_state(args.problem.stream), CUDA_CAPTURE_ACTIVE);
-    ck_assert_int_eq(stub.launch_count, 2);
-    ck_assert(stub.launches[0].captured);
-    close_clean(context);
-    tear_down();
-}
-END_TEST
-
-START_TEST(a_capture_elsewhere_survives_the_legacy_stream) {
-    set_up();
-    vf_context *context = open_stub();
-    vf_forward_args args = sample_forward(device_memory);
-    CUstream capturing = stub_stream(stub_primary(0));
-    stub_capture(capturing);
-    unit_fails(vf_prepare_forward(context, &args), VF_ERROR_CAPTURE, "captured");
-    ck_assert_int_eq(stub_capture_state(capturing), CUDA_CAPTURE_ACTIVE);
-    stub_end_capture(capturing);
-    close_clean(context);
-    tear_down();
-}
-END_TEST
-
-// ---- every driver call fails once ----------------------------------------------------------------------------------
-
-// One of everything. The first failure's status.
-static vf_status live(void) {
-    vf_context *context = NULL;
-    const vf_options options = {.backend = VF_BACKEND_CUDA};
-    VF_TRY(vf_dev_open_with_api(&options, stub_cuda(), stub_nvrtc(), &context));
-    vf_forward_args forward = sample_forward(device_memory);
-    vf_backward_args backward = sample_backward(device_memory);
-    forward.problem.check = VF_CHECK_DEVICE;
-    vf_plan *plan = NULL;
-    vf_status status = vf_prepare_forward(context, &forward);
-    if (!status) status = vf_forward(context, &forward);
-    backward.problem.stream = stub_stream(stub_context(0));
-    if (!status) status = vf_backward(context, &backward);
-    if (!status) status = vf_plan_create_backward(context, &backward, &plan);
-    if (!status) status = vf_plan_launch_backward(plan, &backward);
-    vf_plan_destroy(plan);
-    vf_close(context);
-    return status;
-}
-
-START_TEST(every_driver_call_fails_once) {
-    set_up();
-    setenv("VARFLASH_CACHE_DIR", "/dev/null/cache", 1);  // no folder can be there: every round compiles
-    unit_ok(live());
-    const int calls = stub.calls;
-    ck_assert_int_gt(calls, 100);
-    for (int at = 1; at <= calls; at++) {
-        stub_reset();
-        stub.fail_at = at;
-        const vf_status status = live();
-        // A driver that fails to clean up has failed no call.
-        const bool cleans = stub.failed && (strstr(stub.failed, "Pop") || strstr(stub.failed, "Unload") ||
-                                            strstr(stub.failed, "Release") || strstr(stub.failed, "Destroy"));
-        ck_assert_ptr_nonnull(stub.failed);
-        ck_assert_msg(cleans == (status == VF_OK), "call %d, %s: %s, %s", at, stub.failed, vf_status_name(status),
-                      vf_last_error());
-        if (!cleans) {
-            ck_assert_msg(strstr(vf_last_error(), stub.failed) != NULL || strstr(vf_last_error(), "NVRTC") != NULL,
-                          "call %d, %s: '%s'", at, stub.failed, vf_last_error());
-            ck_assert_int_eq(vf_last_driver_error(), STUB_FAILURE);
-        }
-        ck_assert_msg(
-            stub.libraries == 0 && stub.programs == 0 && stub.retained == 0 && stub.depth == 0 && stub.misuses == 0,
-            "call %d, %s: %d libraries, %d programs, %d contexts left, depth %d, %d misuses", at, stub.failed,
-            stub.libraries, stub.programs, stub.retained, stub.depth, stub.misuses);
-    }
-    tear_down();
-}
-END_TEST
-
-START_TEST(a_failure_is_not_remembered) {
-    set_up();
-    vf_context *context = open_stub();
-    const vf_forward_args args = sample_forward(device_memory);
-    stub.compile_error = "templates/fwd_sm80.cu(14): error: identifier \"x\" is undefined\n";
-    unit_fails(vf_forward(context, &args), VF_ERROR_COMPILE, "templates/fwd_sm80.cu(14)");
-    stub.compile_error = NULL;
-    unit_ok(vf_forward(context, &args));
-    close_clean(context);
-    tear_down();
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 UNIT_MAIN("launch", forward_arguments, batched_arguments, backward_arguments, no_programmatic_launch_before_9_0,
           layout_is_monotone_and_aligned, accumulators_hold_every_split, layout_refuses_what_does_not_fit,
           workspace_of_bounds_serves_less, grids_are_capped_and_never_zero, nothing_to_write_launches_nothing,
-          rows_without_sequences_are_filled, checked_mode_reports_and_launches_nothing,
-          the_streams_context_is_used_and_restored, null_streams_use_current_or_primary, devices_must_agree,
-          mixed_devices_get_their_own_kernels, cold_kernels_are_refused_in_a_capture,
-          a_capture_elsewhere_survives_the_legacy_stream, every_driver_call_fails_once, a_failure_is_not_remembered)
+          rows_without_sequences_are_filled, checked_mode_reports_and_launches_nothing)

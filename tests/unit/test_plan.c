@@ -1,44 +1,24 @@
 // test_plan.c - plans: made once, launched with any batch, refused for calls of another kind; a variant for every size a row may ask for.
-#include "sample.h"
-#include "stub_cuda.h"
-#include "unit.h"
-#include "varflash/varflash_dev.h"
+#include "stub_context.h"
 
-static void *device_memory(size_t bytes) {
-    return stub_memory(0, bytes);
-}
-
-static char folder[UNIT_PATH_SIZE];
-
-static vf_context *set_up(const char *config) {
+// A context whose first rows are these, or the built-in ones.
+static vf_context *open_rows(const char *rows) {
     vf_context *context = NULL;
-    stub_reset();
-    unit_make_folder(folder);
-    setenv("VARFLASH_CACHE_DIR", folder, 1);
-    setenv("XDG_CONFIG_HOME", folder, 1);
+    stub_set_up();
     vf_options options = {.backend = VF_BACKEND_CUDA};
     char path[UNIT_PATH_SIZE + 32];
-    snprintf(path, sizeof path, "%s/rows.json", folder);
-    if (config) {
-        unit_write_text(path, config);
+    snprintf(path, sizeof path, "%s/rows.json", stub_folder);
+    if (rows) {
+        unit_write_text(path, rows);
         options.config = path;
     }
     unit_ok(vf_dev_open_with_api(&options, stub_cuda(), stub_nvrtc(), &context));
     return context;
 }
 
-static void tear_down(vf_context *context) {
-    vf_close(context);
-    ck_assert_int_eq(stub.depth, 0);
-    ck_assert_int_eq(stub.misuses, 0);
-    ck_assert_int_eq(stub.libraries, 0);
-    unit_remove_folder(folder);
-    stub_reset();
-}
-
 START_TEST(a_plan_launches_what_a_call_does) {
-    vf_context *context = set_up(NULL);
-    vf_backward_args args = sample_backward(device_memory);
+    vf_context *context = open_rows(NULL);
+    vf_backward_args args = sample_backward(stub_first);
     vf_plan *plan = NULL;
     unit_ok(vf_plan_create_backward(context, &args, &plan));
     ck_assert_int_eq(stub.launch_count, 0);
@@ -52,13 +32,14 @@ START_TEST(a_plan_launches_what_a_call_does) {
     }
     ck_assert_uint_eq(vf_dev_count(context).compiled, 4);
     vf_plan_destroy(plan);
-    tear_down(context);
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(a_warm_plan_asks_the_driver_little) {
-    vf_context *context = set_up(NULL);
-    const vf_forward_args args = sample_forward(device_memory);
+    vf_context *context = open_rows(NULL);
+    const vf_forward_args args = sample_forward(stub_first);
     vf_plan *plan = NULL;
     unit_ok(vf_plan_create_forward(context, &args, &plan));
     const int before = stub.calls;
@@ -66,13 +47,14 @@ START_TEST(a_warm_plan_asks_the_driver_little) {
     // Where is q, what is current, [push,] its id, two launches[, pop].
     ck_assert_int_le(stub.calls - before, 8);
     vf_plan_destroy(plan);
-    tear_down(context);
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(plans_refuse_other_kinds) {
-    vf_context *context = set_up(NULL);
-    vf_forward_args args = sample_forward(device_memory);
+    vf_context *context = open_rows(NULL);
+    vf_forward_args args = sample_forward(stub_first);
     vf_plan *plan = NULL;
     unit_ok(vf_plan_create_forward(context, &args, &plan));
     vf_forward_args other = args;
@@ -89,12 +71,12 @@ START_TEST(plans_refuse_other_kinds) {
     other = args;
     other.q.shape[1] = other.o.shape[1] = other.lse.shape[0] = 2;
     unit_fails(vf_plan_launch_forward(plan, &other), VF_ERROR_INVALID_ARGUMENT, "heads_q = 4, the call has 2");
-    other = sample_batched_forward(device_memory);
+    other = sample_batched_forward(stub_first);
     unit_fails(vf_plan_launch_forward(plan, &other), VF_ERROR_INVALID_ARGUMENT, "q batched");
     other = args;
     other.o.data = NULL;
     unit_fails(vf_plan_launch_forward(plan, &other), VF_ERROR_INVALID_ARGUMENT, "o: data is null");
-    const vf_backward_args backward = sample_backward(device_memory);
+    const vf_backward_args backward = sample_backward(stub_first);
     unit_fails(vf_plan_launch_backward(plan, &backward), VF_ERROR_INVALID_ARGUMENT, "plan: was made for the forward");
     ck_assert_int_eq(stub.launch_count, 0);
 
@@ -108,13 +90,14 @@ START_TEST(plans_refuse_other_kinds) {
     ck_assert_ptr_nonnull(strstr(stub.launches[1].entry, "unaligned"));
     vf_plan_destroy(any);
     vf_plan_destroy(plan);
-    tear_down(context);
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(a_plan_needs_shapes_only) {
-    vf_context *context = set_up(NULL);
-    vf_forward_args args = sample_forward(device_memory), shapes = args;
+    vf_context *context = open_rows(NULL);
+    vf_forward_args args = sample_forward(stub_first), shapes = args;
     shapes.q.data = shapes.k.data = shapes.v.data = shapes.o.data = shapes.lse.data = NULL;
     shapes.problem.cu_seqlens_q.data = shapes.problem.cu_seqlens_k.data = shapes.problem.workspace = NULL;
     vf_plan *plan = NULL;
@@ -125,7 +108,8 @@ START_TEST(a_plan_needs_shapes_only) {
     unit_ok(vf_plan_launch_forward(plan, &args));
     ck_assert_uint_eq(vf_dev_count(context).compiled, 2);
     vf_plan_destroy(plan);
-    tear_down(context);
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
@@ -134,16 +118,16 @@ END_TEST
     ", \"tile_n\": 32, \"warps\": 1, \"stages\": 1, \"q_registers\": false, \"blocks_per_sm\": 1}}"
 
 START_TEST(sizes_choose_the_variant_at_launch) {
-    vf_context *context = set_up("{\"rows\": [" ROW(", \"avg_q_max\": 8", "16") ", " ROW("", "32") "]}");
-    vf_forward_args args = sample_forward(device_memory);
+    vf_context *context = open_rows("{\"rows\": [" ROW(", \"avg_q_max\": 8", "16") ", " ROW("", "32") "]}");
+    vf_forward_args args = sample_forward(stub_first);
     vf_plan *plan = NULL;
     unit_ok(vf_plan_create_forward(context, &args, &plan));
     ck_assert_uint_eq(vf_dev_count(context).compiled, 3);  // schedule and two forwards
     unit_ok(vf_plan_launch_forward(plan, &args));
     ck_assert_int_eq(stub.launches[0].arguments.schedule.tile_m, 16);
-    args.q = sample_operand(device_memory, 1000, SAMPLE_HEADS_Q, SAMPLE_DIM);
-    args.o = sample_operand(device_memory, 1000, SAMPLE_HEADS_Q, SAMPLE_DIM_V);
-    args.lse = sample_rows(device_memory, SAMPLE_HEADS_Q, 1000);
+    args.q = sample_operand(stub_first, 1000, SAMPLE_HEADS_Q, SAMPLE_DIM);
+    args.o = sample_operand(stub_first, 1000, SAMPLE_HEADS_Q, SAMPLE_DIM_V);
+    args.lse = sample_rows(stub_first, SAMPLE_HEADS_Q, 1000);
     unit_ok(vf_plan_launch_forward(plan, &args));
     ck_assert_int_eq(stub.launches[2].arguments.schedule.tile_m, 32);
     // Sizes that no call had yet are no reason to compile in a capture.
@@ -151,7 +135,8 @@ START_TEST(sizes_choose_the_variant_at_launch) {
     unit_ok(vf_forward(context, &args));
     ck_assert_uint_eq(vf_dev_count(context).compiled, 3);
     vf_plan_destroy(plan);
-    tear_down(context);
+    stub_close(context);
+    stub_tear_down();
 }
 END_TEST
 
