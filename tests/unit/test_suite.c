@@ -87,6 +87,32 @@ static bool aligned(const struct problem *problem, bool backward) {
     return true;
 }
 
+// Every value of one static fact occurs together with every value of every other.
+START_TEST(classes_cover_all_pairs) {
+    enum { FACTS = 7 };
+    static const int values[FACTS] = {2, 3, 2, 2, 2, 2, 2};
+    bool seen[FACTS][FACTS][3][3] = {0};
+    for (uint64_t index = 0; index < SWEEP_CLASSES; index++) {
+        struct problem p;
+        unit_ok(sweep_problem(SWEEP_NORMAL, 2, index, &p));
+        const int facts[FACTS] = {p.dtype == VF_FLOAT16,
+                                  p.mask,
+                                  p.softcap > 0,
+                                  aligned(&p, false),
+                                  p.deterministic == VF_ON,
+                                  p.head_dim % 16 == 0,
+                                  p.head_dim == p.head_dim_v};
+        for (int a = 0; a < FACTS; a++)
+            for (int b = 0; b < FACTS; b++) seen[a][b][facts[a]][facts[b]] = true;
+        problem_free(&p);
+    }
+    for (int a = 0; a < FACTS; a++)
+        for (int b = 0; b < FACTS; b++)
+            for (int i = 0; a != b && i < values[a]; i++)
+                for (int j = 0; j < values[b]; j++) ck_assert_msg(seen[a][b][i][j], "%d = %d with %d = %d", a, i, b, j);
+}
+END_TEST
+
 // What a kernel of a pass depends on.
 static void class_text(const struct problem *problem, bool backward, char text[96]) {
     snprintf(text, 96, "%d %lld %lld %d %d %d %d %d", backward, (long long)problem->head_dim,
@@ -115,7 +141,7 @@ static size_t count_classes(const struct problem_list *list, bool backward, size
 START_TEST(sweeps_reuse_kernels) {
     struct problem_list list = {0};
     size_t counts[SWEEP_CLASSES + 1];
-    unit_ok(suite_get("sweep:5:1920", &list));
+    unit_ok(suite_get("sweep:5:960", &list));
     for (int backward = 0; backward < 2; backward++) {
         const size_t classes = count_classes(&list, backward, counts);
         for (size_t i = 0; i < classes; i++) ck_assert_uint_ge(counts[i], 16);
@@ -200,5 +226,5 @@ START_TEST(sweeps_mix_all_features) {
 END_TEST
 
 UNIT_MAIN("suite", every_listed_suite_is_there, unknown_names_are_refused, benchmarks_have_the_shapes_of_the_comparison,
-          faults_hold_the_case_of_the_far_operand, sweeps_reuse_kernels, sweeps_are_sound_and_the_same_every_time,
-          sweeps_mix_all_features)
+          faults_hold_the_case_of_the_far_operand, classes_cover_all_pairs, sweeps_reuse_kernels,
+          sweeps_are_sound_and_the_same_every_time, sweeps_mix_all_features)

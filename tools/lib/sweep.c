@@ -31,16 +31,18 @@ struct class {
     bool softcap, aligned, deterministic;
 };
 
-static struct class class_of(enum sweep_size size, int64_t c) {
+static struct class class_of(enum sweep_size size, uint64_t index) {
     static const vf_dtype dtypes[] = {VF_BFLOAT16, VF_FLOAT16, VF_FLOAT32};
-    const int64_t head_dim = 8 * (1 + c * 7 % 32);
+    const int64_t c = (int64_t)(index % SWEEP_CLASSES);
+    const int64_t head_dim = 8 * (1 + (c * 7 + c / 32) % 32);
     return (struct class){.head_dim = head_dim,
-                          .head_dim_v = c % 3 ? head_dim : 8 * (1 + (c * 13 + 5) % 32),
-                          .dtype = dtypes[c % (size == SWEEP_SMALL ? 3 : 2)],
+                          .head_dim_v = c % 7 < 3 ? 8 * (1 + (c * 13 + 5) % 32) : head_dim,
+                          // The CPU backend has no classes: there every one takes all three types in turn.
+                          .dtype = size == SWEEP_SMALL ? dtypes[(index / SWEEP_CLASSES + index) % 3] : dtypes[c % 2],
                           .mask = (vf_mask)(c / 2 % 3),
-                          .softcap = c % 4 == 3,
-                          .aligned = c % 5 != 4,
-                          .deterministic = c / 3 % 2};
+                          .softcap = c / 6 % 2,
+                          .deterministic = c / 12 % 2,
+                          .aligned = c % 5 != 4};
 }
 
 // ---- lengths -------------------------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ static vf_status draw(enum sweep_size size, struct dice *dice, const struct clas
 
 vf_status sweep_problem(enum sweep_size size, uint64_t seed, uint64_t index, struct problem *problem) {
     struct dice dice = {seed * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u + 1};
-    const struct class class = class_of(size, (int64_t)(index % SWEEP_CLASSES));
+    const struct class class = class_of(size, index);
     for (int i = 0; i < 4; i++) roll(&dice, 0, 1);
     problem_begin(problem);
     snprintf(problem->name, sizeof problem->name, "sweep%s:%llu:%llu", size == SWEEP_SMALL ? "-small" : "",
