@@ -430,7 +430,8 @@ static size_t collect(const struct config *config, const struct config_query *qu
     size_t count = 0;
     for (size_t i = 0; i < config->count; i++) {
         const struct file *file = &config->files[i];
-        if (file->device[0] && (!query->device || strcmp(file->device, query->device) != 0)) continue;
+        const bool elsewhere = file->device[0] && (!query->device || strcmp(file->device, query->device) != 0);
+        if (elsewhere && !all) continue;
         for (size_t r = 0; r < file->count && count < limit; r++) {
             if (!holds(&file->rules[r].when, query)) continue;
             rows[count++] = &file->rules[r].row;

@@ -48,7 +48,7 @@ bool config_row_fits(const struct config_row *row, const struct sizes *sizes);
 size_t config_reachable(const struct config *config, const struct config_query *query, const struct config_row **rows,
                         size_t limit);
 
-// All rows whose static conditions hold, in order.
+// All rows whose static conditions hold, in order, those measured on other devices too.
 size_t config_candidates(const struct config *config, const struct config_query *query, const struct config_row **rows,
                          size_t limit);
 

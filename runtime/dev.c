@@ -178,7 +178,6 @@ vf_status vf_dev_candidates(vf_context *context, const char *text, vf_dev_list *
     char arch[ARCH_TEXT];
     size_t count = 0;
     VF_TRY(request_parse(text, &request, arch));
-    // Rows measured on one device count on every device here: they are kernels like others.
     VF_TRY(variants_rows(context->variants, &request, arch, NULL, true, rows, &count));
     for (size_t i = 0; i < count; i++) {
         struct choice choice;

@@ -51,4 +51,24 @@ static inline void *stub_second(size_t bytes) {
     return stub_memory(1, bytes);
 }
 
+// One of everything. The first failure's status.
+static inline vf_status stub_everything(void) {
+    vf_context *context = NULL;
+    const vf_options options = {.backend = VF_BACKEND_CUDA};
+    VF_TRY(vf_dev_open_with_api(&options, stub_cuda(), stub_nvrtc(), &context));
+    vf_forward_args forward = sample_forward(stub_first);
+    vf_backward_args backward = sample_backward(stub_first);
+    forward.problem.check = VF_CHECK_DEVICE;
+    vf_plan *plan = NULL;
+    vf_status status = vf_prepare_forward(context, &forward);
+    if (!status) status = vf_forward(context, &forward);
+    backward.problem.stream = stub_stream(stub_context(0));
+    if (!status) status = vf_backward(context, &backward);
+    if (!status) status = vf_plan_create_backward(context, &backward, &plan);
+    if (!status) status = vf_plan_launch_backward(plan, &backward);
+    vf_plan_destroy(plan);
+    vf_close(context);
+    return status;
+}
+
 #endif

@@ -236,8 +236,13 @@ static int cuLibraryLoadData(CUlibrary *library, const void *image, int *jit_opt
     CALL();
     UNSAFE();
     (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
-    *library = malloc(sizeof **library);
-    (*library)->image = strdup(image);
+    char *copied = strdup(image);
+    *library = copied ? malloc(sizeof **library) : NULL;
+    if (!*library) {
+        free(copied);
+        return STUB_FAILURE;
+    }
+    (*library)->image = copied;
     stub.libraries++;
     return 0;
 }
@@ -252,6 +257,7 @@ static int cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *n
     CALL();
     if (!strstr(library->image, name)) return misuse(CUDA_RESULT_NOT_FOUND);
     *kernel = calloc(1, sizeof **kernel);
+    if (!*kernel) return STUB_FAILURE;
     snprintf((*kernel)->entry, sizeof(*kernel)->entry, "%s", name);
     (*kernel)->next = state.kernels;
     state.kernels = *kernel;

@@ -39,8 +39,13 @@ static int nvrtcCreateProgram(nvrtcProgram *program, const char *source, const c
                               const char *const *headers, const char *const *header_names) {
     CALL();
     (void)name, (void)header_count, (void)headers, (void)header_names;
-    *program = malloc(sizeof **program);
-    (*program)->source = strdup(source);
+    char *copied = strdup(source);
+    *program = copied ? malloc(sizeof **program) : NULL;
+    if (!*program) {
+        free(copied);
+        return 1;  // NVRTC_ERROR_OUT_OF_MEMORY
+    }
+    (*program)->source = copied;
     stub.programs++;
     return 0;
 }

@@ -135,36 +135,16 @@ END_TEST
 
 // ---- every driver call fails once ----------------------------------------------------------------------------------
 
-// One of everything. The first failure's status.
-static vf_status live(void) {
-    vf_context *context = NULL;
-    const vf_options options = {.backend = VF_BACKEND_CUDA};
-    VF_TRY(vf_dev_open_with_api(&options, stub_cuda(), stub_nvrtc(), &context));
-    vf_forward_args forward = sample_forward(stub_first);
-    vf_backward_args backward = sample_backward(stub_first);
-    forward.problem.check = VF_CHECK_DEVICE;
-    vf_plan *plan = NULL;
-    vf_status status = vf_prepare_forward(context, &forward);
-    if (!status) status = vf_forward(context, &forward);
-    backward.problem.stream = stub_stream(stub_context(0));
-    if (!status) status = vf_backward(context, &backward);
-    if (!status) status = vf_plan_create_backward(context, &backward, &plan);
-    if (!status) status = vf_plan_launch_backward(plan, &backward);
-    vf_plan_destroy(plan);
-    vf_close(context);
-    return status;
-}
-
 START_TEST(every_driver_call_fails_once) {
     stub_set_up();
     setenv("VARFLASH_CACHE_DIR", "/dev/null/cache", 1);  // no folder can be there: every round compiles
-    unit_ok(live());
+    unit_ok(stub_everything());
     const int calls = stub.calls;
     ck_assert_int_gt(calls, 100);
     for (int at = 1; at <= calls; at++) {
         stub_reset();
         stub.fail_at = at;
-        const vf_status status = live();
+        const vf_status status = stub_everything();
         // A driver that fails to clean up has failed no call.
         const bool cleans = stub.failed && (strstr(stub.failed, "Pop") || strstr(stub.failed, "Unload") ||
                                             strstr(stub.failed, "Release") || strstr(stub.failed, "Destroy"));
