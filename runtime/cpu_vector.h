@@ -157,7 +157,7 @@ INLINE vec vec_inside(vec x, ivec low, ivec high, ivec at, vec otherwise) {
     return vec_select(mask_and(ivec_less(low - 1, at), ivec_less(at, high)), x, otherwise);
 }
 
-// exp(x) for x <= 88, within 1 ulp; 0 below -87, where the result would hardly be a normal number; NaN of NaN.
+// exp(x) for x <= 88, within 1.1 ulp; 0 below -87, where the result would hardly be a normal number; NaN of NaN.
 //
 // x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 Q(r) with Q minimax (relative error of the sum 3e-9); 2^n goes
 // into the exponent. Adding ROUND leaves n in the low bits of the sum, and nothing of ROUND outlives the shift.
