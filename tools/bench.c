@@ -145,9 +145,9 @@ static cJSON *where_json(vf_context *context, int ordinal) {
 }
 
 static void print_where(vf_context *context, int ordinal) {
-    cJSON *json = where_json(context, ordinal), *item;
+    cJSON *json = where_json(context, ordinal);
     const char *comma = "";
-    cJSON_ArrayForEach(item, json) {
+    for (const cJSON *item = output_first(json); item; item = item->next) {
         if (cJSON_IsString(item))
             printf("%s%s %s", comma, item->string, item->valuestring);
         else
@@ -208,7 +208,7 @@ static vf_status force_set(const struct options *options, vf_context *context, c
 static vf_status bench_problem(const struct options *options, vf_context *context, const struct problem *problem) {
     struct harness harness;
     vf_status status = harness_create(context, problem, (int)options->device, (int)options->threads, &harness);
-    for (int backward = 0; !status && backward <= problem->backward; backward++) {
+    for (int backward = 0; !status && backward <= (int)problem->backward; backward++) {
         struct bench_pass pass = {0};
         struct timing timing;
         double bytes = 0;

@@ -48,7 +48,8 @@ const char *command_version(char text[COMMAND_VERSION]) {
 }
 
 const char *command_cuda_version(char text[COMMAND_VERSION], int version) {
-    snprintf(text, COMMAND_VERSION, version ? "%d.%d" : "", version / 1000, version % 1000 / 10);
+    *text = 0;
+    if (version) snprintf(text, COMMAND_VERSION, "%d.%d", version / 1000, version % 1000 / 10);
     return text;
 }
 
@@ -112,12 +113,16 @@ static int read_files(const struct options *options, struct problem_list *list) 
     return CODE_OK;
 }
 
+static bool starts(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
 // The command line's options change every problem of the list but for its lengths.
 static int change_all(const struct options *options, struct problem_list *list) {
     if (!options->problem.count) return CODE_OK;
     for (size_t i = 0; i < options->problem.count; i += 2) {
         const char *name = options->problem.items[i];
-        if (strncmp(name, "seqlens", 7) && strncmp(name, "seqused", 7) && strncmp(name, "rows", 4)) continue;
+        if (!starts(name, "seqlens") && !starts(name, "seqused") && !starts(name, "rows")) continue;
         output_error("%s: --%s cannot be given together with a file or a suite, which have lengths of their own",
                      options->verb->name, name);
         return CODE_USAGE;

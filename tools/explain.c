@@ -36,12 +36,11 @@ static void line(const cJSON *json, const char *name, const char *label) {
 static void print_kernels(const cJSON *kernels) {
     static const char *const columns[] = {"threads", "shared_bytes", "blocks_per_sm", "registers"};
     struct table table;
-    const cJSON *kernel;
     if (!cJSON_GetArraySize(kernels)) return;
     table_open(&table, "lrrrr");
     table_cell(&table, "  kernel");
     for (int i = 0; i < 4; i++) table_cell(&table, "%s", columns[i]);
-    cJSON_ArrayForEach(kernel, kernels) {
+    for (const cJSON *kernel = output_first(kernels); kernel; kernel = kernel->next) {
         const cJSON *name = cJSON_GetObjectItemCaseSensitive(kernel, "name");
         table_cell(&table, "    %s", cJSON_IsString(name) ? name->valuestring : "");
         for (int i = 0; i < 4; i++) {
@@ -55,15 +54,16 @@ static void print_kernels(const cJSON *kernels) {
 
 static void print_text(const char *pass, const cJSON *json) {
     static const char *const lines[] = {"backend", "arch", "device", "vector", "request", "row", "knobs", "why"};
-    const cJSON *item;
     printf("%s%s%s\n", output_color(OUTPUT_BOLD), pass, output_color(OUTPUT_PLAIN));
     for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) line(json, lines[i], lines[i]);
     print_kernels(cJSON_GetObjectItemCaseSensitive(json, "kernels"));
     const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(json, "workspace_bytes");
     if (cJSON_IsNumber(workspace)) printf("  %-10s %.0f bytes\n", "workspace", workspace->valuedouble);
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "notes")) if (cJSON_IsString(item))
-        printf("  %-10s %s\n", "note", item->valuestring);
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(json, "faults")) line(item, "sentence", "fails");
+    const cJSON *item = output_first(cJSON_GetObjectItemCaseSensitive(json, "notes"));
+    for (; item; item = item->next)
+        if (cJSON_IsString(item)) printf("  %-10s %s\n", "note", item->valuestring);
+    item = output_first(cJSON_GetObjectItemCaseSensitive(json, "faults"));
+    for (; item; item = item->next) line(item, "sentence", "fails");
 }
 
 int verb_explain(const struct options *options) {
@@ -73,7 +73,7 @@ int verb_explain(const struct options *options) {
     if (code) return code;
     code = command_open(options, &context);
     cJSON *all = cJSON_CreateObject();
-    for (int backward = 0; !code && backward <= problem.backward; backward++) {
+    for (int backward = 0; !code && backward <= (int)problem.backward; backward++) {
         const char *pass = backward ? "backward" : "forward";
         vf_status status;
         cJSON *json = ask(context, &problem, backward, options->arch, &status);

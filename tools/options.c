@@ -73,59 +73,59 @@ struct option {
     enum kind kind;
     enum group group;
     unsigned verbs;
+    char letter;  // 0: none
     size_t field;
-    char letter;       // 0: none
     const char *help;  // null: not for users
 };
 
 #define FIELD(name) offsetof(struct options, name)
 
 static const struct option own_options[] = {
-    {"spec", "SPEC", TEXT, GROUP_VERB, SHOW, FIELD(spec), 0, "the kernel by its spec, as generated files name it"},
-    {"budget", NULL, SWITCH, GROUP_VERB, SHOW, FIELD(budget), 0, "print threads, shared memory, registers"},
-    {"ptx", NULL, SWITCH, GROUP_VERB, SHOW, FIELD(ptx), 0, "print PTX (needs NVRTC)"},
-    {"log", NULL, SWITCH, GROUP_VERB, SHOW, FIELD(log), 0, "print the compiler's report with its spills (needs NVRTC)"},
-    {"cubin", "FILE", TEXT, GROUP_VERB, SHOW, FIELD(cubin), 0, "write the compiled kernel to FILE (needs NVRTC)"},
-    {"lines", NULL, SWITCH, GROUP_VERB, SHOW, FIELD(lines), 0, "keep #line directives that name the templates"},
-    {"set", "KNOB=N", LIST, GROUP_VERB, SHOW | CHECK | BENCH, FIELD(set), 0,
+    {"spec", "SPEC", TEXT, GROUP_VERB, SHOW, 0, FIELD(spec), "the kernel by its spec, as generated files name it"},
+    {"budget", NULL, SWITCH, GROUP_VERB, SHOW, 0, FIELD(budget), "print threads, shared memory, registers"},
+    {"ptx", NULL, SWITCH, GROUP_VERB, SHOW, 0, FIELD(ptx), "print PTX (needs NVRTC)"},
+    {"log", NULL, SWITCH, GROUP_VERB, SHOW, 0, FIELD(log), "print the compiler's report with its spills (needs NVRTC)"},
+    {"cubin", "FILE", TEXT, GROUP_VERB, SHOW, 0, FIELD(cubin), "write the compiled kernel to FILE (needs NVRTC)"},
+    {"lines", NULL, SWITCH, GROUP_VERB, SHOW, 0, FIELD(lines), "keep #line directives that name the templates"},
+    {"set", "KNOB=N", LIST, GROUP_VERB, SHOW | CHECK | BENCH, 0, FIELD(set),
      "override a knob of the row; may be repeated"},
-    {"in", "FILE", TEXT, GROUP_VERB, RUN, FIELD(in), 0, "the .safetensors file to read"},
-    {"out", "FILE", TEXT, GROUP_VERB, RUN, FIELD(out), 0, "the .safetensors file to write"},
-    {"suite", "NAME", TEXT, GROUP_VERB, CHECK | BENCH, FIELD(suite), 0,
+    {"in", "FILE", TEXT, GROUP_VERB, RUN, 0, FIELD(in), "the .safetensors file to read"},
+    {"out", "FILE", TEXT, GROUP_VERB, RUN, 0, FIELD(out), "the .safetensors file to write"},
+    {"suite", "NAME", TEXT, GROUP_VERB, CHECK | BENCH, 0, FIELD(suite),
      "a named list of problems; 'list' prints the names"},
-    {"filter", "TEXT", TEXT, GROUP_VERB, CHECK | BENCH, FIELD(filter), 0,
+    {"filter", "TEXT", TEXT, GROUP_VERB, CHECK | BENCH, 0, FIELD(filter),
      "of a suite, problems whose name contains TEXT"},
-    {"repeat", "N", COUNT, GROUP_VERB, CHECK, FIELD(repeat), 0,
+    {"repeat", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(repeat),
      "run each variant N times and compare bits; the backward unless it is deterministic excepted"},
-    {"contiguous", NULL, SWITCH, GROUP_VERB, CHECK, FIELD(contiguous), 0,
+    {"contiguous", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(contiguous),
      "the same values without strides of their own must give the same bits"},
-    {"spoil", NULL, SWITCH, GROUP_VERB, CHECK, FIELD(spoil), 0,
+    {"spoil", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(spoil),
      "a NaN in one live token must change nothing outside its sequence and head"},
-    {"served", NULL, SWITCH, GROUP_VERB, CHECK, FIELD(served), 0, "only the variant that a call would get"},
-    {"checked", NULL, SWITCH, GROUP_VERB, CHECK, FIELD(checked), 0, "calls run in checked mode"},
-    {"invariance", NULL, SWITCH, GROUP_VERB, CHECK, FIELD(invariance), 0,
+    {"served", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(served), "only the variant that a call would get"},
+    {"checked", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(checked), "calls run in checked mode"},
+    {"invariance", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(invariance),
      "run each sequence alone as well: its rows must have the same bits"},
-    {"precompile", NULL, SWITCH, GROUP_VERB, CHECK, FIELD(precompile), 0,
+    {"precompile", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(precompile),
      "first compile all kernels in parallel processes, timed apart"},
-    {"jobs", "N", COUNT, GROUP_VERB, CHECK, FIELD(jobs), 'j', "processes of --precompile (all cores)"},
-    {"worker", "I/N/ARCH", TEXT, GROUP_VERB, CHECK, FIELD(worker), 0, NULL},  // a process of --precompile
-    {"resume", "N", COUNT, GROUP_VERB, CHECK, FIELD(resume), 0, "start with problem N of the list, counted from 1"},
-    {"duration", "S", SECONDS, GROUP_VERB, BENCH, FIELD(duration), 0, "seconds of measuring for each pass (0.25)"},
-    {"host", NULL, SWITCH, GROUP_VERB, BENCH, FIELD(host), 0,
+    {"jobs", "N", COUNT, GROUP_VERB, CHECK, 'j', FIELD(jobs), "processes of --precompile (all cores)"},
+    {"worker", "I/N/ARCH", TEXT, GROUP_VERB, CHECK, 0, FIELD(worker), NULL},  // a process of --precompile
+    {"resume", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(resume), "start with problem N of the list, counted from 1"},
+    {"duration", "S", SECONDS, GROUP_VERB, BENCH, 0, FIELD(duration), "seconds of measuring for each pass (0.25)"},
+    {"host", NULL, SWITCH, GROUP_VERB, BENCH, 0, FIELD(host),
      "measure what a call costs the host: vf_forward, a plan, and bare launches of the same kernels"},
-    {"arch", "ARCH", TEXT, GROUP_WHERE, SHOW | EXPLAIN, FIELD(arch), 0, "sm_80, sm_90a, ...: needs no device"},
-    {"backend", "B", BACKEND, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN, FIELD(backend), 0,
+    {"arch", "ARCH", TEXT, GROUP_WHERE, SHOW | EXPLAIN, 0, FIELD(arch), "sm_80, sm_90a, ...: needs no device"},
+    {"backend", "B", BACKEND, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN, 0, FIELD(backend),
      "auto, cuda or cpu (auto)"},
-    {"device", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN, FIELD(device), 0,
+    {"device", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN, 0, FIELD(device),
      "CUDA device, counted from 0 (0)"},
-    {"threads", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH, FIELD(threads), 0, "of the CPU backend (all cores)"},
-    {"config", "FILE", TEXT, GROUP_WHERE, ALL, FIELD(config), 0, "rows that come before all others (VARFLASH_CONFIG)"},
-    {"cache-dir", "DIR", TEXT, GROUP_WHERE, ALL, FIELD(cache_dir), 0, "of compiled kernels (VARFLASH_CACHE_DIR)"},
-    {"json", NULL, SWITCH, GROUP_COMMON, ALL, FIELD(json), 0, "JSON on stdout"},
-    {"quiet", NULL, SWITCH, GROUP_COMMON, ALL, FIELD(quiet), 'q', "only errors on stderr"},
-    {"verbose", NULL, SWITCH, GROUP_COMMON, ALL, FIELD(verbose), 'v', "the library's log on stderr"},
-    {"help", NULL, SWITCH, GROUP_COMMON, ALL, FIELD(help), 'h', "this page"},
-    {"version", NULL, SWITCH, GROUP_COMMON, ALL, FIELD(version), 0, "version of varflash, NVRTC and driver"},
+    {"threads", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH, 0, FIELD(threads), "of the CPU backend (all cores)"},
+    {"config", "FILE", TEXT, GROUP_WHERE, ALL, 0, FIELD(config), "rows that come before all others (VARFLASH_CONFIG)"},
+    {"cache-dir", "DIR", TEXT, GROUP_WHERE, ALL, 0, FIELD(cache_dir), "of compiled kernels (VARFLASH_CACHE_DIR)"},
+    {"json", NULL, SWITCH, GROUP_COMMON, ALL, 0, FIELD(json), "JSON on stdout"},
+    {"quiet", NULL, SWITCH, GROUP_COMMON, ALL, 'q', FIELD(quiet), "only errors on stderr"},
+    {"verbose", NULL, SWITCH, GROUP_COMMON, ALL, 'v', FIELD(verbose), "the library's log on stderr"},
+    {"help", NULL, SWITCH, GROUP_COMMON, ALL, 'h', FIELD(help), "this page"},
+    {"version", NULL, SWITCH, GROUP_COMMON, ALL, 0, FIELD(version), "version of varflash, NVRTC and driver"},
 };
 enum { OWN_OPTIONS = sizeof(own_options) / sizeof(*own_options) };
 
@@ -230,39 +230,58 @@ static void append(struct text_list *list, const char *item) {
     list->items[list->count++] = item;
 }
 
-static int store(const struct verb *verb, const struct option *option, const char *text, struct options *options) {
-    char *field = (char *)options + option->field, *end = NULL;
-    const char *allowed = NULL;
+static const char *store_number(const char *text, int64_t *field) {
+    char *end;
     errno = 0;
+    *field = strtoimax(text, &end, 10);
+    return errno || end == text || *end || *field < 0 || *field > INT32_MAX ? "must be a number from 0 to 2^31 - 1"
+                                                                            : NULL;
+}
+
+static const char *store_seconds(const char *text, double *field) {
+    char *end;
+    *field = strtod(text, &end);
+    return end == text || *end || !(*field > 0 && *field < 1e6) ? "must be a positive number of seconds" : NULL;
+}
+
+static const char *store_backend(const char *text, vf_backend *field) {
+    static const char *const backends[] = {
+        [VF_BACKEND_AUTO] = "auto", [VF_BACKEND_CUDA] = "cuda", [VF_BACKEND_CPU] = "cpu"};
+    for (*field = VF_BACKEND_AUTO; *field <= VF_BACKEND_CPU; ++*field)
+        if (strcmp(backends[*field], text) == 0) return NULL;
+    return "must be auto, cuda or cpu";
+}
+
+static void store_switch(const struct option *option, struct options *options) {
+    if (option->kind == PROBLEM) {
+        append(&options->problem, option->name);
+        append(&options->problem, NULL);
+    } else {
+        *(bool *)((char *)options + option->field) = true;
+    }
+}
+
+static int store(const struct verb *verb, const struct option *option, const char *text, struct options *options) {
+    void *field = (char *)options + option->field;
+    const char *allowed = NULL;
     switch (option->kind) {
         case SWITCH:
-            *(bool *)field = true;
             break;
         case TEXT:
             *(const char **)field = text;
             if (!*text) allowed = "must not be empty";
             break;
         case COUNT:
-            *(int64_t *)field = strtoimax(text, &end, 10);
-            if (errno || end == text || *end || *(int64_t *)field < 0) allowed = "must be a number from 0";
+            allowed = store_number(text, field);
             break;
         case SECONDS:
-            *(double *)field = strtod(text, &end);
-            if (errno || end == text || *end || !(*(double *)field > 0 && *(double *)field < 1e6))
-                allowed = "must be a positive number of seconds";
+            allowed = store_seconds(text, field);
             break;
         case BACKEND:
-            if (!strcmp(text, "auto"))
-                *(vf_backend *)field = VF_BACKEND_AUTO;
-            else if (!strcmp(text, "cuda"))
-                *(vf_backend *)field = VF_BACKEND_CUDA;
-            else if (!strcmp(text, "cpu"))
-                *(vf_backend *)field = VF_BACKEND_CPU;
-            else
-                allowed = "must be auto, cuda or cpu";
+            allowed = store_backend(text, field);
             break;
         case LIST:
-            append((struct text_list *)(void *)field, text);
+            append(field, text);
             break;
         case PROBLEM:
             append(&options->problem, option->name);
@@ -277,11 +296,11 @@ static int store(const struct verb *verb, const struct option *option, const cha
 // argv[*at] is an option; *at moves to the last argument it takes.
 static int read_option(int argc, char **argv, int *at, struct options *options) {
     const struct verb *verb = options->verb;
-    const char *word = argv[*at], *name = word + 1, *value = NULL;
+    const char *word = argv[*at], *value = NULL;
     struct option option;
     bool found = false;
     if (word[1] == '-') {
-        name = word + 2;
+        const char *name = word + 2;
         value = strchr(name, '=');
         found = find_option(name, value ? (size_t)(value++ - name) : strlen(name), &option);
     } else if (!word[2]) {
@@ -297,7 +316,11 @@ static int read_option(int argc, char **argv, int *at, struct options *options) 
         output_error("%s: --%s takes no value", verb->name, option.name);
         return CODE_USAGE;
     }
-    if (option.value && !value) {
+    if (!option.value) {
+        store_switch(&option, options);
+        return CODE_OK;
+    }
+    if (!value) {
         if (*at + 1 >= argc) {
             output_error("%s: --%s needs a value: --%s %s", verb->name, option.name, option.name, option.value);
             return CODE_USAGE;

@@ -92,6 +92,10 @@ void output_json(cJSON *json, bool compact) {
     fflush(stdout);
 }
 
+const cJSON *output_first(const cJSON *list) {
+    return list ? list->child : NULL;
+}
+
 const char *output_color(enum output_color color) {
     static const char *const codes[] = {
         [OUTPUT_PLAIN] = "\033[0m", [OUTPUT_GREEN] = "\033[32m", [OUTPUT_RED] = "\033[31m", [OUTPUT_BOLD] = "\033[1m"};

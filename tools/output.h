@@ -27,6 +27,9 @@ void output_clear(void);
 // Prints `json` and a newline and deletes it. compact: one line, for records of a sweep.
 void output_json(cJSON *json, bool compact);
 
+// The first member of a list or object, null if there is none; `next` leads on.
+const cJSON *output_first(const cJSON *list);
+
 // The escape sequence that starts or ends a colour on stdout; "" where there is none.
 enum output_color { OUTPUT_PLAIN, OUTPUT_GREEN, OUTPUT_RED, OUTPUT_BOLD };
 const char *output_color(enum output_color color);

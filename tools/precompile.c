@@ -78,9 +78,11 @@ int precompile_worker(const struct options *options, const struct problem_list *
     struct set requests = {0}, kernels = {0};
     struct options here = *options;
     vf_context *context;
-    unsigned index, count;
-    char arch[16];
-    if (sscanf(options->worker, "%u/%u/%15s", &index, &count, arch) != 3 || !count) {
+    char *rest = NULL;
+    const unsigned long index = strtoul(options->worker, &rest, 10);
+    const unsigned long count = *rest == '/' ? strtoul(rest + 1, &rest, 10) : 0;
+    const char *arch = rest + 1;
+    if (!count || *rest != '/') {
         output_error("check: --worker is '%s', not INDEX/COUNT/ARCH", options->worker);
         return CODE_USAGE;
     }
@@ -88,7 +90,7 @@ int precompile_worker(const struct options *options, const struct problem_list *
     int code = command_open(&here, &context);
     if (code) return code;
     for (size_t i = 0; i < list->count; i++) {
-        for (int backward = 0; backward <= list->items[i].backward; backward++) {
+        for (int backward = 0; backward <= (int)list->items[i].backward; backward++) {
             char *request;
             if (command_request(context, &list->items[i], backward, arch, &request)) continue;
             set_add(&requests, request);

@@ -50,7 +50,7 @@ static vf_status make_output(struct run *run, enum name name, vf_dtype dtype, in
 static vf_status make_outputs(struct run *run) {
     const vf_tensor *q = &run->host[Q], *v = &run->host[V];
     const int n = q->ndim;
-    int64_t o[4], lse[4];
+    int64_t o[4], lse[4] = {0};
     memcpy(o, q->shape, sizeof(o));
     o[n - 1] = v->shape[v->ndim - 1];
     lse[0] = q->shape[n == 3 ? 1 : 0];  // [heads, tokens], or [batch, heads, seqlen]
@@ -60,7 +60,7 @@ static vf_status make_outputs(struct run *run) {
     if (!status) status = make_output(run, LSE, VF_FLOAT32, n - 1, lse);
     for (int i = 0; !status && run->backward && i < 3; i++) {
         const vf_tensor *like = &run->host[Q + i];
-        status = make_output(run, DQ + i, like->dtype, like->ndim, like->shape);
+        status = make_output(run, (enum name)(DQ + i), like->dtype, like->ndim, like->shape);
     }
     return status;
 }
@@ -161,7 +161,7 @@ static int find_inputs(const struct options *options, const struct safetensors *
 static void report(const struct options *options, const struct run *run) {
     const bool cuda = vf_context_backend(run->context) == VF_BACKEND_CUDA;
     if (!options->json) {
-        output_note("%s: forward %.3f ms%s", cuda ? "cuda" : "cpu", run->milliseconds[0], run->backward ? "" : "");
+        output_note("%s: forward %.3f ms", cuda ? "cuda" : "cpu", run->milliseconds[0]);
         if (run->backward) output_note("%s: backward %.3f ms", cuda ? "cuda" : "cpu", run->milliseconds[1]);
         output_note("wrote %s", options->out);
         return;

@@ -148,7 +148,7 @@ int verb_show(const struct options *options) {
     }
     const char *word = options->arguments.items[0];
     code = find_variant(context, options, !strncmp(word, "bwd", 3), &variant);
-    if (code) goto out;
+    if (!variant) goto out;
     const vf_dev_kernel *kernel = find_kernel(variant, word);
     if (kernel) {
         code = show(context, options, kernel->spec, variant, kernel);
