@@ -126,14 +126,22 @@ static vf_status read_root(const cJSON *root, struct problem_list *list) {
 
 vf_status problem_from_json(const char *text, size_t size, struct problem_list *list) {
     const size_t before = list->count;
-    const char *end = NULL;
-    cJSON *root = cJSON_ParseWithLengthOpts(text, size, &end, 0);
-    VF_REQUIRE(root, INVALID, "not JSON: malformed at byte %td of %zu", end ? end - text : 0, size);
-    while (end < text + size && *end && strchr(" \t\r\n", *end)) end++;
+    const char *at = text;
+    int64_t lengths = 0;
     vf_status status = VF_OK;
-    if (end < text + size && *end) status = status_fail(INVALID, "not JSON: more text after byte %td", end - text);
-    if (!status) status = read_root(root, list);
-    cJSON_Delete(root);
+    do {
+        const size_t read = list->count;
+        const char *end = NULL;
+        cJSON *root = cJSON_ParseWithLengthOpts(at, size - (size_t)(at - text), &end, 0);
+        status = root ? read_root(root, list)
+                      : status_fail(INVALID, "not JSON: malformed at byte %td of %zu", end ? end - text : 0, size);
+        cJSON_Delete(root);
+        for (size_t i = read; !status && i < list->count; i++) lengths += list->items[i].batch;
+        if (lengths > PROBLEM_COUNT_LIMIT)
+            status =
+                status_fail(INVALID, "more than %lld sequences in all; split the file", (long long)PROBLEM_COUNT_LIMIT);
+        for (at = end; !status && at < text + size && *at && strchr(" \t\r\n", *at);) at++;
+    } while (!status && at < text + size && *at);
     while (status && list->count > before) problem_free(&list->items[--list->count]);
     return status;
 }
