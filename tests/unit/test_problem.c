@@ -139,6 +139,7 @@ static const struct {
     {"--seqlens-q 1 --strides q=1,2,3", "the tensor is packed"},
     {"--seqlens-q 1 --strides q=1,2 --strides q=+1", "given twice"},
     {"--seqlens-q 1 --dlse", "add --backward"},
+    {"--seqlens-q 1 --no-lse --backward", "reads lse"},
     {"--seqlens-q 1,2 --batched", "slots of one length"},
     {"--seqlens-q -1,-1 --batched", "no cu_seqlens"},
     {"--seqlens-q 1 --batched --start-q 1", "no cu_seqlens"},
@@ -159,7 +160,7 @@ static const struct {
 } bad_json[] = {
     {"", "not JSON"},
     {"{", "not JSON"},
-    {"{} {}", "more text"},
+    {"{\"seqlens_q\": [1]} x", "malformed at byte 19"},
     {"null", "is an object"},
     {"7", "is an object"},
     {"{}", "--seqlens-q is missing"},
@@ -189,6 +190,16 @@ START_TEST(malformed_json_gets_a_sentence) {
     unit_fails(problem_from_json(bad_json[_i].text, strlen(bad_json[_i].text), &list), VF_ERROR_INVALID_ARGUMENT,
                bad_json[_i].fragment);
     ck_assert_uint_eq(list.count, 0);
+    problem_list_free(&list);
+}
+END_TEST
+
+START_TEST(json_texts_may_follow_each_other) {
+    const char *text = "{\"seqlens_q\": [1]}\n[{\"seqlens_q\": [2]}, {\"seqlens_q\": [3]}]\n{\"seqlens_q\": [4]}\n";
+    struct problem_list list = {0};
+    unit_ok(problem_from_json(text, strlen(text), &list));
+    ck_assert_uint_eq(list.count, 4);
+    for (size_t i = 0; i < list.count; i++) ck_assert_int_eq(list.items[i].seqlens_q[0], (int64_t)i + 1);
     problem_list_free(&list);
 }
 END_TEST
@@ -296,5 +307,6 @@ LOOP_MAIN("problem", 60, {every_problem_of_the_suites_comes_back, 0}, {extreme_v
           {what_is_not_given_follows_from_the_rest, 0},
           {malformed_flags_get_a_sentence, sizeof bad_lines / sizeof *bad_lines},
           {malformed_json_gets_a_sentence, sizeof bad_json / sizeof *bad_json},
-          {json_takes_numbers_texts_and_arrays, 0}, {visible_keys_are_those_of_the_definition, 0},
-          {edges_may_be_any_number, 0}, {broken_lengths_are_named, 0}, {products_count_visible_pairs, 0})
+          {json_takes_numbers_texts_and_arrays, 0}, {json_texts_may_follow_each_other, 0},
+          {visible_keys_are_those_of_the_definition, 0}, {edges_may_be_any_number, 0}, {broken_lengths_are_named, 0},
+          {products_count_visible_pairs, 0})

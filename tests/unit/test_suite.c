@@ -167,11 +167,12 @@ START_TEST(sweeps_are_sound_and_the_same_every_time) {
 END_TEST
 
 START_TEST(sweeps_mix_all_features) {
-    enum { FEATURES = 27 };
+    enum { FEATURES = 28 };
     static const char *const names[FEATURES] = {
-        "empty q", "empty k", "no batch", "used q",     "used k",  "rows q",    "rows k",   "batched",  "mixed forms",
-        "int64",   "hints",   "groups",   "other dv",   "causal",  "window",    "softcap",  "scale",    "deterministic",
-        "forward", "dlse",    "keep",     "inf poison", "strides", "unaligned", "negative", "stride 0", "tile edges"};
+        "empty q",    "empty k",     "no batch",  "used q",        "used k",   "rows q",     "rows k",
+        "batched",    "mixed forms", "int64",     "hints",         "groups",   "other dv",   "causal",
+        "window",     "softcap",     "scale",     "deterministic", "forward",  "dlse",       "keep",
+        "inf poison", "strides",     "unaligned", "negative",      "stride 0", "tile edges", "no lse"};
     int seen[FEATURES] = {0}, dims[33] = {0};
     for (uint64_t index = 0; index < 2000; index++) {
         struct problem p;
@@ -215,7 +216,8 @@ START_TEST(sweeps_mix_all_features) {
                                       !aligned(&p, true),
                                       negative,
                                       still,
-                                      edge};
+                                      edge,
+                                      p.no_lse};
         for (int i = 0; i < FEATURES; i++) seen[i] += facts[i];
         dims[p.head_dim / 8]++;
         problem_free(&p);

@@ -231,6 +231,7 @@ static void judge_rows(struct judge *judge, struct task *task, const struct refe
         row.count = head->dv;
         row.unit = units.o;
         add_row(judge, task, &row);
+        task->logits = fmax(task->logits, units.lse);
         if (isinf(lse)) continue;  // judge_exact has seen to rows that see nothing
         if (gradients) {
             reference_dq(head, i, scratch->want, &units);
@@ -241,8 +242,8 @@ static void judge_rows(struct judge *judge, struct task *task, const struct refe
             row.unit = units.dq;
             add_row(judge, task, &row);
         }
+        if (problem->no_lse) continue;
         tensor_load(&images[OPERAND_LSE], span->batch, span->row + i, head_q, 1, &lse_got);
-        task->logits = fmax(task->logits, units.lse);
         const double bent = problem->softcap * TANH_ERROR / LSE_EPSILON;
         row = (struct row){VERIFY_LSE, head_q, i, &lse_got, &lse, NULL, 1, units.lse + bent};
         add_row(judge, task, &row);

@@ -16,7 +16,7 @@ void judge_wrong(struct verify_result *result, const char *format, ...) PRINTF_L
 vf_status judge_exact(const struct problem *problem, const struct tensors *tensors, bool backward, int threads,
                       struct verify_result *result);
 
-// No byte of the image but its elements (none at all with `elements` false) differs from the canary.
+// Of an image, if the tensor is there: no byte but its elements (none at all with `elements` false) differs from the canary.
 vf_status judge_guards(const struct tensor_image *image, bool elements, const char *name, int threads,
                        struct verify_result *result);
 

@@ -191,6 +191,7 @@ static void hide_elements(struct tensor_image *image) {
 
 vf_status judge_guards(const struct tensor_image *image, bool elements, const char *name, int threads,
                        struct verify_result *result) {
+    if (!image->bytes) return VF_OK;
     const int64_t pieces = (int64_t)((image->size + GUARD_PIECE - 1) / GUARD_PIECE);
     struct tensor_image copy = {0};
     struct guards guards = {image->bytes, image->size, malloc((size_t)pieces * sizeof(size_t) + 1)};
@@ -229,8 +230,8 @@ vf_status judge_exact(const struct problem *problem, const struct tensors *tenso
     if (!status) status = make_owners(problem, false, spans_k, &k);
     if (!status) status = open_eyes(problem, &q, &k);
     for (int i = 0; i < VERIFY_TENSORS && !status; i++) {
-        if (i >= VERIFY_DQ && !backward) continue;
         const struct tensor_image *image = &tensors->images[judge_operands[i]];
+        if (!image->bytes || (i >= VERIFY_DQ && !backward)) continue;
         struct scan scan = {.problem = problem,
                             .image = image,
                             .owners = i >= VERIFY_DK ? &k : &q,

@@ -91,6 +91,8 @@ vf_status problem_finish(struct problem *problem) {
     VF_TRY(finish_side("k", problem, problem->seqlens_k, problem->start_k, problem->batched_k, &problem->rows_k));
     VF_REQUIRE(problem->backward || !problem->dlse, VF_ERROR_INVALID_ARGUMENT,
                "problem: --dlse is part of the backward pass: add --backward");
+    VF_REQUIRE(!problem->backward || !problem->no_lse, VF_ERROR_INVALID_ARGUMENT,
+               "problem: --no-lse and --backward: the backward pass reads lse");
     for (int i = 0; i < OPERAND_COUNT; i++) {
         const bool batched = i == OPERAND_K || i == OPERAND_V || i == OPERAND_DK || i == OPERAND_DV
                                  ? problem->batched_k
@@ -125,8 +127,8 @@ bool problem_equal(const struct problem *a, const struct problem *b) {
            a->dtype == b->dtype && a->mask == b->mask && a->window_left == b->window_left &&
            a->window_right == b->window_right && a->softmax_scale == b->softmax_scale && a->softcap == b->softcap &&
            a->deterministic == b->deterministic && a->fill == b->fill && a->backward == b->backward &&
-           a->dlse == b->dlse && a->input_scale == b->input_scale && a->seed == b->seed && a->poison == b->poison &&
-           a->expect == b->expect;
+           a->dlse == b->dlse && a->no_lse == b->no_lse && a->input_scale == b->input_scale && a->seed == b->seed &&
+           a->poison == b->poison && a->expect == b->expect;
 }
 
 vf_status problem_copy(const struct problem *from, struct problem *to) {

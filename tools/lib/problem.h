@@ -66,6 +66,7 @@ struct problem {
     vf_switch deterministic;
     vf_fill fill;
     bool backward, dlse;
+    bool no_lse;  // the forward without its output lse
     struct problem_strides strides[OPERAND_COUNT];
     double input_scale;  // inputs are normal with this deviation
     uint64_t seed;
@@ -109,7 +110,8 @@ vf_status problem_finish(struct problem *problem);
 vf_status problem_from_flags(int count, const char *const *words, struct problem *problem);
 // The same for one line of words separated by blanks.
 vf_status problem_from_line(const char *line, struct problem *problem);
-// Appends the problem, or the problems of {"problems": [...]} or [...], to `list`, which stays as it was on failure.
+// Appends the problem, or the problems of {"problems": [...]} or [...], to `list`, which stays as it was on failure. Any
+// number of these may follow each other, as in a trace.
 vf_status problem_from_json(const char *text, size_t size, struct problem_list *list);
 
 // The flags that give this problem, without a line end; problem_write_json: one object.

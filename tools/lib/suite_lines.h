@@ -30,6 +30,7 @@ static const char *const smoke_lines[] = {
     "--name strides --seqlens-q 40,70 --seqlens-k 90,31 --heads-q 4 --heads-k 2 --strides q=512,64 --strides k=-128,64 --strides v=64,8192 --strides o=264,64 --strides lse=4,1 --strides dout=0,0 --strides dlse=7,1 --strides dq=64,8000 --strides dk=136,64 --strides dv=200,72 --dlse --backward",
     "--name unaligned --seqlens-q 40,70 --seqlens-k 90,31 --heads-q 2 --causal --strides q=131,65+1 --strides k=+3 --strides v=129,64 --strides o=133,66+5 --strides dout=+7 --strides dq=+1 --strides dk=131,65 --strides dv=+2 --backward",
     "--name unaligned-window --seqlens-q 40,70 --seqlens-k 90,31 --heads-q 2 --head-dim 72 --window 11,5 --softcap 5 --strides q=+1 --deterministic --backward",
+    "--name no-lse --seqlens-q 70,0,9 --seqlens-k 40,3,50 --rows-q 90 --heads-q 2 --causal --no-lse",
     "--name empty --seqlens-q none --backward",
     "--name nothing-seen --seqlens-q 5,9 --seqlens-k 0,0 --rows-q 20 --heads-q 2 --backward",
     NULL,

@@ -181,6 +181,7 @@ static vf_status draw(enum sweep_size size, struct dice *dice, const struct clas
     problem->heads_q = problem->heads_k * roll(dice, 1, size == SWEEP_SMALL ? 3 : 4);
     problem->backward = chance(dice, 90);
     problem->dlse = problem->backward && chance(dice, 30);
+    problem->no_lse = !problem->backward && chance(dice, 40);
     problem->int64_lengths = chance(dice, 20);
     problem->fill = chance(dice, 20) ? VF_FILL_KEEP : VF_FILL_ZERO;
     problem->poison = (enum problem_poison)(chance(dice, 60) ? POISON_NAN : roll(dice, POISON_INF, POISON_ZERO));

@@ -28,6 +28,8 @@ static bool wanted(const struct problem *problem, int tensor) {
             return problem->backward;
         case OPERAND_DLSE:
             return problem->dlse;
+        case OPERAND_LSE:
+            return !problem->no_lse;
         case TENSOR_CU_Q:
             return !problem->batched_q;
         case TENSOR_CU_K:

@@ -48,6 +48,7 @@ static vf_status compare(const struct problem *problem, const struct first *firs
     VF_TRY(problem_spans(problem, &spans_q, &spans_k));
     for (int t = backward ? VERIFY_DQ : VERIFY_O; t < (backward ? VERIFY_TENSORS : VERIFY_DQ); t++) {
         const struct tensor_image *old = &first->images[t], *new = &tensors->images[judge_operands[t]];
+        if (!old->bytes) continue;
         const struct problem_span *spans = t >= VERIFY_DK ? spans_k : spans_q;
         const int64_t group = t >= VERIFY_DK ? 1 : problem->heads_q / problem->heads_k;
         const size_t bytes = (size_t)old->dim * old->element;
