@@ -78,8 +78,8 @@ C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/j
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
 EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
-LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua)
-SHELL_SOURCES := $(wildcard .ci/run tools/*.sh tests/*.sh tests/cli/*.sh)
+LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua tests/cli/*.lua)
+SHELL_SOURCES := $(wildcard .ci/run tools/*.sh tests/*.sh tests/cli/*.sh tests/cli/*.bash)
 
 GENERATED_HEADERS := $(if $(wildcard gen/args.lua),$(BUILD)/gen/kernel_args.h)
 LIBRARY_OBJECTS := $(call objects,$(RUNTIME_SOURCES)) $(BUILD)/gen/embedded.o
@@ -193,8 +193,9 @@ $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
 # Tests leave the user's cache alone, and find their own from run to run.
 export VARFLASH_CACHE_DIR ?= $(abspath $(BUILD)/cache)
 
-# Programs too slow for check-fast: run by `check` only.
-SLOW_UNIT := $(filter %/test_sweep %/test_cpu %/test_cpu_faults %/test_faults,$(UNIT_PROGRAMS))
+# Programs too slow for check-fast: `check` alone runs them, and first, so that both cores are busy to the end.
+SLOW := test_cpu test_cpu_faults test_sweep test_faults
+SLOW_UNIT := $(filter $(SLOW:%=$(BUILD)/tests/unit/%),$(UNIT_PROGRAMS))
 
 define newline
 
@@ -214,26 +215,29 @@ $(call line,docs,$(LUA) tools/docs.lua --check) \
 $(call line,headers,CC="$(CC)" CXX="$(CXX)" bash tests/headers.sh) \
 $(call unit_lines,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)))$(lua_lines)$(cli_lines)
 
-SAN_LINES = $(foreach p,$(UNIT_SOURCES:tests/unit/%.c=%),$(call line,san/$(p),CK_TIMEOUT_MULTIPLIER=8 build/san/tests/unit/$(p)))
+UNIT_NAMES := $(UNIT_SOURCES:tests/unit/%.c=%)
+SAN_LINES = $(foreach p,$(filter $(SLOW),$(UNIT_NAMES)) $(filter-out $(SLOW),$(UNIT_NAMES)),$(call line,san/$(p),CK_TIMEOUT_MULTIPLIER=8 build/san/tests/unit/$(p)))
 VALGRIND_LINES = $(foreach p,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)),$(call line,valgrind/$(notdir $(p)),CK_FORK=no \
 	valgrind --quiet --leak-check=full --error-exitcode=9 $(p)))
 FUZZ_LINES = $(foreach p,$(FUZZ_SOURCES:tests/fuzz/%.c=%),$(call line,fuzz/$(p),tests/fuzz.sh $(p) $(FUZZ_SECONDS)))
-MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,BUILD=$(BUILD) JOBS=$(JOBS) $(LUA) tests/matrix.lua $(1)))
+MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,BUILD=$(BUILD) JOBS=$(JOBS) $(LUA) tests/matrix.lua $(MATRIX_OPTIONS)))
 TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS)))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
+CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(MATRIX_LINES)$(SAN_LINES)$(FAST_LINES)$(FUZZ_LINES)$(INSTALL_LINES)
 
 check-fast: all unit-programs ## tests of two minutes: lint, layers, headers, unit, Lua, command line
 	$(call run_lines,$(FAST_LINES),-j $(JOBS))
 
 check: all unit-programs check-variants ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation
-	$(call run_lines,$(FAST_LINES)$(call unit_lines,$(SLOW_UNIT))$(MATRIX_LINES)$(SAN_LINES)$(FUZZ_LINES)$(INSTALL_LINES),-j $(JOBS))
+	$(call run_lines,$(CHECK_LINES),-j $(JOBS))
 
 check-gpu: all $(GPU_PROGRAMS) ## GPU tests; skipped where there is no device
 	$(Q)mkdir -p $(VARFLASH_CACHE_DIR) && VARFLASH=$(abspath $(TOOL)) tests/gpu.sh $(BUILD)/tests/gpu
 
 check-long: FUZZ_SECONDS = 600
+check-long: MATRIX_OPTIONS = --all
 check-long: all unit-programs check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
-	$(call run_lines,$(FAST_LINES)$(call unit_lines,$(SLOW_UNIT))$(call MATRIX_LINES,--all)$(SAN_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(VALGRIND_LINES)$(TIDY_LINES),-j $(JOBS) -t 7200)
+	$(call run_lines,$(CHECK_LINES)$(VALGRIND_LINES)$(TIDY_LINES),-j $(JOBS) -t 7200)
 
 # The same tree built twice more: with sanitizers, and with clang for the fuzzers.
 .PHONY: check-variants
@@ -244,8 +248,9 @@ check-variants:
 unit-programs: $(UNIT_PROGRAMS)
 fuzzers: $(FUZZ_PROGRAMS)
 
-golden: ## rewrite the expanded kernels in tests/golden/
+golden: $(TOOL) ## rewrite the expanded kernels in tests/golden/ and the help pages in tests/cli/golden/
 	$(Q)$(LUA) tests/lua/test_golden.lua --update
+	$(Q)UPDATE=1 VARFLASH=$(abspath $(TOOL)) bash tests/cli/help.sh
 
 # Layout is checked with one version only: others disagree about details.
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
