@@ -131,10 +131,10 @@ vf_status problem_from_json(const char *text, size_t size, struct problem_list *
     vf_status status = VF_OK;
     do {
         const size_t read = list->count;
-        const char *end = NULL;
+        const char *end = at;
         cJSON *root = cJSON_ParseWithLengthOpts(at, size - (size_t)(at - text), &end, 0);
         status = root ? read_root(root, list)
-                      : status_fail(INVALID, "not JSON: malformed at byte %td of %zu", end ? end - text : 0, size);
+                      : status_fail(INVALID, "not JSON: malformed at byte %td of %zu", end - text, size);
         cJSON_Delete(root);
         for (size_t i = read; !status && i < list->count; i++) lengths += list->items[i].batch;
         if (lengths > PROBLEM_COUNT_LIMIT)
