@@ -188,7 +188,7 @@ $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
 #
 # Each tier is a list of "name<tab>command" lines that tests/run.sh runs; it prints a line a program and one closing line.
 
-.PHONY: check check-fast check-gpu check-long golden unit-programs fuzzers lint lint-c lint-lua lint-templates lint-shell
+.PHONY: check check-fast check-gpu check-long golden unit-programs fuzzers objects lint lint-c lint-lua lint-templates lint-shell
 
 # Tests leave the user's cache alone, and find their own from run to run.
 export VARFLASH_CACHE_DIR ?= $(abspath $(BUILD)/cache)
@@ -239,14 +239,15 @@ check-long: MATRIX_OPTIONS = --all
 check-long: all unit-programs check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
 	$(call run_lines,$(CHECK_LINES)$(VALGRIND_LINES)$(TIDY_LINES),-j $(JOBS) -t 7200)
 
-# The same tree built twice more: with sanitizers, and with clang for the fuzzers.
+# The same tree built twice more: with sanitizers, and by clang, every file of it, for the fuzzers.
 .PHONY: check-variants
 check-variants:
 	$(Q)$(MAKE) --no-print-directory BUILD=build/san SAN=address,undefined unit-programs
-	$(Q)$(MAKE) --no-print-directory BUILD=build/fuzz SAN=fuzzer-no-link,address,undefined CC=clang fuzzers
+	$(Q)$(MAKE) --no-print-directory BUILD=build/fuzz SAN=fuzzer-no-link,address,undefined CC=clang objects fuzzers
 
 unit-programs: $(UNIT_PROGRAMS)
 fuzzers: $(FUZZ_PROGRAMS)
+objects: $(call objects,$(C_SOURCES))
 
 golden: $(TOOL) ## rewrite the expanded kernels in tests/golden/ and the help pages in tests/cli/golden/
 	$(Q)$(LUA) tests/lua/test_golden.lua --update

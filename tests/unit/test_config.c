@@ -81,7 +81,7 @@ static struct config *open_config(const char *user, const char *in_folder) {
     struct config *config = NULL;
     unit_make_folder(folder);
     snprintf(path, sizeof path, "%s/varflash", folder);
-    unit_ok(fs_make_folder(path));
+    ck_assert_int_eq(fs_make_folder(path), 0);
     snprintf(path, sizeof path, "%s/varflash/b.json", folder);
     if (in_folder) unit_write_text(path, in_folder);
     snprintf(path, sizeof path, "%s/user.json", folder);
@@ -192,7 +192,7 @@ START_TEST(a_broken_file_fails_the_opening) {
     struct config *config = NULL;
     unit_make_folder(folder);
     snprintf(path, sizeof path, "%s/.config/varflash", folder);
-    unit_ok(fs_make_folder(path));
+    ck_assert_int_eq(fs_make_folder(path), 0);
     unit_ok(config_open(NULL, &environment, "cafe", NULL, &config));
     config_close(config);
     snprintf(path, sizeof path, "%s/.config/varflash/a.json", folder);

@@ -96,7 +96,7 @@ START_TEST(classes_cover_all_pairs) {
         struct problem p;
         unit_ok(sweep_problem(SWEEP_NORMAL, 2, index, &p));
         const int facts[FACTS] = {p.dtype == VF_FLOAT16,
-                                  p.mask,
+                                  (int)p.mask,
                                   p.softcap > 0,
                                   aligned(&p, false),
                                   p.deterministic == VF_ON,

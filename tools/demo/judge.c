@@ -56,7 +56,7 @@ static vf_status describe(const struct safetensors *in, char **flags, int count,
     if (cu_q->dtype == VF_INT64) VF_TRY(problem_set(problem, "int64-lengths", NULL));
     if (safetensors_find(in, "dout")) VF_TRY(problem_set(problem, "backward", NULL));
     for (int i = 0; i < count; i++) {
-        const char *value = i + 1 < count && strncmp(flags[i + 1], "--", 2) ? flags[i + 1] : NULL;
+        const char *value = i + 1 < count && strncmp(flags[i + 1], "--", 2) != 0 ? flags[i + 1] : NULL;
         VF_TRY(problem_set(problem, flags[i] + strspn(flags[i], "-"), value));
         i += value != NULL;
     }
