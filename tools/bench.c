@@ -196,7 +196,7 @@ static vf_status force_set(const struct options *options, vf_context *context, c
     char *request = NULL, *set = command_set(options);
     vf_dev_variant *variant = NULL;
     vf_status status = vf_dev_force(context, NULL);
-    if (!status) status = command_request(context, problem, backward, NULL, &request);
+    if (!status) status = command_request(context, options, problem, backward, NULL, &request);
     if (!status) status = vf_dev_variant_create(context, request, set, &variant);
     if (!status) status = vf_dev_force(context, variant->knobs);
     vf_dev_variant_free(variant);

@@ -109,7 +109,7 @@ static vf_status knobs_with_set(const struct check *check, vf_context *context, 
     char *request = NULL, *set = command_set(check->options);
     vf_dev_variant *variant = NULL;
     *knobs = NULL;
-    vf_status status = command_request(context, check->problem, backward, NULL, &request);
+    vf_status status = command_request(context, check->options, check->problem, backward, NULL, &request);
     if (!status) status = vf_dev_variant_create(context, request, set, &variant);
     if (!status) *knobs = output_copy(variant->knobs);
     vf_dev_variant_free(variant);

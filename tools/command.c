@@ -233,16 +233,23 @@ const char *command_label(const struct problem *problem, char text[COMMAND_LABEL
 
 // ---- requests and knobs ----------------------------------------------------------------------------------------------
 
-vf_status command_request(vf_context *context, const struct problem *problem, bool backward, const char *arch,
-                          char **request) {
-    if (backward) {
-        vf_backward_args args;
-        const vf_status status = tensors_describe_backward(problem, &args);
-        return status ? status : vf_dev_request_backward(context, &args, arch, request);
-    }
-    vf_forward_args args;
-    const vf_status status = tensors_describe_forward(problem, &args);
-    return status ? status : vf_dev_request_forward(context, &args, arch, request);
+vf_status command_describe(vf_context *context, const struct options *options, const struct problem *problem,
+                           bool backward, struct command_call *call) {
+    const vf_status status = backward ? tensors_describe_backward(problem, &call->backward)
+                                      : tensors_describe_forward(problem, &call->forward);
+    vf_problem_args *args = backward ? &call->backward.problem : &call->forward.problem;
+    // Data that leads nowhere cannot tell the device.
+    if (!status && vf_context_backend(context) == VF_BACKEND_CUDA) args->device = (int)options->device + 1;
+    return status;
+}
+
+vf_status command_request(vf_context *context, const struct options *options, const struct problem *problem,
+                          bool backward, const char *arch, char **request) {
+    struct command_call call;
+    const vf_status status = command_describe(context, options, problem, backward, &call);
+    if (status) return status;
+    return backward ? vf_dev_request_backward(context, &call.backward, arch, request)
+                    : vf_dev_request_forward(context, &call.forward, arch, request);
 }
 
 char *command_set(const struct options *options) {

@@ -44,9 +44,17 @@ int command_list_suites(const struct options *options);
 // Refuses arguments for verbs that take none.
 int command_no_arguments(const struct options *options);
 
-// The request of a pass of a problem, for `arch` (null: of the device); freed with vf_dev_text_free.
-vf_status command_request(vf_context *context, const struct problem *problem, bool backward, const char *arch,
-                          char **request);
+// A pass of a problem as a call whose data leads nowhere, on the options' device: for questions. One member is filled.
+struct command_call {
+    vf_forward_args forward;
+    vf_backward_args backward;
+};
+vf_status command_describe(vf_context *context, const struct options *options, const struct problem *problem,
+                           bool backward, struct command_call *call);
+
+// Its request, for `arch` (null: of the device); freed with vf_dev_text_free.
+vf_status command_request(vf_context *context, const struct options *options, const struct problem *problem,
+                          bool backward, const char *arch, char **request);
 
 // The --set options as one text, or null; the caller frees it.
 char *command_set(const struct options *options);

@@ -6,21 +6,19 @@
 #include "command.h"
 #include "options.h"
 #include "output.h"
-#include "tensors.h"
 #include "varflash/varflash_dev.h"
 
 // The library's answer about one pass; null if it gave none, with *status and vf_last_error saying why.
-static cJSON *ask(vf_context *context, const struct problem *problem, bool backward, const char *arch,
+static cJSON *ask(vf_context *context, const struct options *options, const struct problem *problem, bool backward,
                   vf_status *status) {
     size_t length = 0, size = 0;
     char *text = NULL;
-    vf_forward_args forward;
-    vf_backward_args back;
-    *status = backward ? tensors_describe_backward(problem, &back) : tensors_describe_forward(problem, &forward);
+    struct command_call call;
+    *status = command_describe(context, options, problem, backward, &call);
     if (*status) return NULL;
     for (int turn = 0; turn < 2; turn++) {  // the first turn tells how long the text is
-        *status = backward ? vf_explain_backward(context, &back, arch, text, size, &length)
-                           : vf_explain_forward(context, &forward, arch, text, size, &length);
+        *status = backward ? vf_explain_backward(context, &call.backward, options->arch, text, size, &length)
+                           : vf_explain_forward(context, &call.forward, options->arch, text, size, &length);
         if (!turn) text = output_realloc(NULL, size = length + 1);
     }
     cJSON *json = length ? cJSON_Parse(text) : NULL;
@@ -76,7 +74,7 @@ int verb_explain(const struct options *options) {
     for (int backward = 0; !code && backward <= (int)problem.backward; backward++) {
         const char *pass = backward ? "backward" : "forward";
         vf_status status;
-        cJSON *json = ask(context, &problem, backward, options->arch, &status);
+        cJSON *json = ask(context, options, &problem, backward, &status);
         code = options_code(status);
         if (!json)
             command_failed(status);

@@ -92,7 +92,7 @@ int precompile_worker(const struct options *options, const struct problem_list *
     for (size_t i = 0; i < list->count; i++) {
         for (int backward = 0; backward <= (int)list->items[i].backward; backward++) {
             char *request;
-            if (command_request(context, &list->items[i], backward, arch, &request)) continue;
+            if (command_request(context, options, &list->items[i], backward, arch, &request)) continue;
             set_add(&requests, request);
             vf_dev_text_free(request);
         }

@@ -24,7 +24,7 @@ static int find_variant(vf_context *context, const struct options *options, bool
     if (code) return code;
     problem.backward = backward;
     const char *arch = options->arch ? options->arch : DEFAULT_ARCH;
-    vf_status status = command_request(context, &problem, backward, arch, &request);
+    vf_status status = command_request(context, options, &problem, backward, arch, &request);
     if (!status) {
         set = command_set(options);
         status = vf_dev_variant_create(context, request, set, variant);
