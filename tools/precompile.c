@@ -1,6 +1,7 @@
 // precompile.c - kernels for a check, compiled ahead. NVRTC takes one compile at a time in a process, so the work goes to
 // processes: this program again, with --worker INDEX/COUNT/ARCH added to the same command line. Each of them lists all kernels,
-// in the same order, and takes every COUNTth; the disk cache carries the images over. A worker never touches a device.
+// in the same order, and takes every COUNTth; the disk cache carries the images over. A worker opens the driver, which decides
+// what NVRTC fits, but no device.
 #include "precompile.h"
 
 #include <errno.h>
@@ -76,7 +77,6 @@ static void add_kernels(vf_context *context, const struct options *options, cons
 
 int precompile_worker(const struct options *options, const struct problem_list *list) {
     struct set requests = {0}, kernels = {0};
-    struct options here = *options;
     vf_context *context;
     char *rest = NULL;
     const unsigned long index = strtoul(options->worker, &rest, 10);
@@ -86,8 +86,7 @@ int precompile_worker(const struct options *options, const struct problem_list *
         output_error("check: --worker is '%s', not INDEX/COUNT/ARCH", options->worker);
         return CODE_USAGE;
     }
-    here.backend = VF_BACKEND_CPU;
-    int code = command_open(&here, &context);
+    int code = command_open(options, &context);
     if (code) return code;
     for (size_t i = 0; i < list->count; i++) {
         for (int backward = 0; backward <= (int)list->items[i].backward; backward++) {
@@ -98,6 +97,11 @@ int precompile_worker(const struct options *options, const struct problem_list *
         }
     }
     set_sort(&requests);
+    if (options->checked) {
+        char spec[64];
+        snprintf(spec, sizeof(spec), "kernel=check_lengths arch=%s", arch);
+        set_add(&kernels, spec);
+    }
     for (size_t i = 0; i < requests.count; i++) add_kernels(context, options, requests.items[i], &kernels);
     set_sort(&kernels);
     for (size_t i = index; i < kernels.count && !command_interrupted(); i += count) {
