@@ -5,7 +5,6 @@
 #include "precompile.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
