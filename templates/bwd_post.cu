@@ -56,7 +56,8 @@ KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPostArgs arg
         if (seen.end <= seen.begin)
             clear_rows(dq, first, s.q_len);
         else if (s.accumulator_row >= 0)
-            convert_rows(dq, accumulator_tile(args.accumulator, head, args.accumulator_rows, s.accumulator_row, place.block), first,
-                         s.q_len, args.scale);
+            convert_rows(
+                dq, accumulator_tile(args.accumulator, head, args.accumulator_rows, s.accumulator_row, place.block),
+                first, s.q_len, args.scale);
     }
 }

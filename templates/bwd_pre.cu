@@ -14,9 +14,11 @@
 $(constants())
 
 constexpr int THREADS = $(budget.threads);
-constexpr int CHUNKS = HEAD_DIM_V / 8; // of a row of O
-constexpr int row_lanes(int chunks) { return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : chunks; }
-constexpr int ROW_LANES = row_lanes(CHUNKS); // lanes that share a row, a chunk each
+constexpr int CHUNKS = HEAD_DIM_V / 8;  // of a row of O
+constexpr int row_lanes(int chunks) {
+    return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : chunks;
+}
+constexpr int ROW_LANES = row_lanes(CHUNKS);  // lanes that share a row, a chunk each
 constexpr int PASS_ROWS = THREADS / ROW_LANES;
 
 $(args_structs())
@@ -46,7 +48,8 @@ DEVICE void row_statistics(const BackwardPreArgs &args, const Sequence &s, int h
     const int lane = thread_index() % ROW_LANES;
     float delta = 0.0f;
     if (row < s.q_len && lane < CHUNKS) {
-        const Rows o = rows_of(args.o, s.q_batch, s.q_begin, head), dout = rows_of(args.dout, s.q_batch, s.q_begin, head);
+        const Rows o = rows_of(args.o, s.q_batch, s.q_begin, head),
+                   dout = rows_of(args.dout, s.q_batch, s.q_begin, head);
         delta = dot_chunk(read_chunk(o.row(row) + lane * 8), read_chunk(dout.row(row) + lane * 8));
     }
 #pragma unroll

@@ -29,7 +29,7 @@ constexpr int THREADS = WARPS * WARP;
 constexpr int SCORE_KEY_WARPS = $(budget.score_key_warps), SCORE_QUERY_WARPS = WARPS / SCORE_KEY_WARPS;
 constexpr int DKV_KEY_WARPS = $(budget.dkv_key_warps), DKV_COLUMN_WARPS = WARPS / DKV_KEY_WARPS;
 
-constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;       // of a warp
+constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;  // of a warp
 constexpr int SCORE_QUERIES = TILE_M / SCORE_QUERY_WARPS;
 constexpr int DKV_KEYS = TILE_N / DKV_KEY_WARPS;
 
@@ -52,7 +52,8 @@ constexpr int DQ_COLUMN_WARPS = WARPS / DQ_ROW_WARPS;
 constexpr int DQ_ROWS = TILE_M / DQ_ROW_WARPS;
 constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
 
-static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0, "whole blocks");
+static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0,
+              "whole blocks");
 
 // One column of blocks may end early only if the pairs don't divide evenly.
 constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
@@ -82,7 +83,7 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == $(budget.shared_bytes), "the ker
 //     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
 //                        next, p and ds are free
 //     after scores       p and ds are visible
-//     STAGES == 1 only   after a step: its stage may be filled again
+//     STAGES == 1 only   after dV and dK: the stage may be filled again, while dQ is computed
 //     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
@@ -92,97 +93,119 @@ using DK = float[DKV_KEYS / 16][DK_PAIRS * 2][4];
 using DV = float[DKV_KEYS / 16][DV_PAIRS * 2][4];
 using DQ = float[DQ_ROWS / 16][DQ_PAIRS * 2][4];
 
-// One item.
+// Where the walk over query heads and, inside, over query tiles stands.
+struct Step {
+    int index, head, tile;
+    DEVICE int stage() const { return index % STAGES; }
+    DEVICE Step next(const Range &tiles) const {
+        return tile + 1 < tiles.end ? Step{index + 1, head, tile + 1} : Step{index + 1, head + 1, tiles.begin};
+    }
+    DEVICE Step previous(const Range &tiles) const {
+        return tile > tiles.begin ? Step{index - 1, head, tile - 1} : Step{index - 1, head - 1, tiles.end - 1};
+    }
+};
+
+// One key head of an item.
 struct Backward {
     const BackwardArgs &args;
-    const Work &work;
+    const Sequence &s;  // in shared memory
     const Mask mask;
     const u32 shared;
-    const int warp;
-    const Range tiles; // query tiles that see one of the item's keys
+    const int warp, key_head, block;
+    const Range tiles;  // query tiles that see one of the item's keys
     const int first_key;
 
-    DEVICE Backward(const BackwardArgs &a, const Work &w)
-        : args(a), work(w), mask(w.sequence, a.window_left, a.window_right), shared(shared_address(shared_memory())),
-          warp(uniform(thread_index() / WARP)), tiles(uniform_range(mask.query_tiles<TILE_M, TILE_N>(w.block))),
-          first_key(uniform(w.block * TILE_N)) {}
+    DEVICE Backward(const BackwardArgs &a, const Work &work, int head)
+        : args(a), s(work.sequence), mask(s, a.window_left, a.window_right), shared(shared_address(shared_memory())),
+          warp(uniform(thread_index() / WARP)), key_head(head), block(uniform(work.block)),
+          tiles(uniform_range(mask.query_tiles<TILE_M, TILE_N>(block))), first_key(block * TILE_N) {}
 
-    static DEVICE Range uniform_range(Range r) { return {uniform(r.begin), uniform(r.end)}; }
-
-    // Steps run over query heads and, inside, over query tiles.
-    DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
-    DEVICE int head_of(int step) const { return work.head * args.group + step / (tiles.end - tiles.begin); }
-    DEVICE int tile_of(int step) const { return tiles.begin + step % (tiles.end - tiles.begin); }
+    static DEVICE Range uniform_range(const Range &r) { return {uniform(r.begin), uniform(r.end)}; }
 
     DEVICE void load_keys() const {
-        const Sequence &s = work.sequence;
-        load_tile<TILE_N, HEAD_DIM, THREADS>(shared + K_OFFSET, rows_of(args.k, s.k_batch, s.k_begin, work.head), first_key,
-                                             s.k_len, thread_index());
-        load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET, rows_of(args.v, s.k_batch, s.k_begin, work.head), first_key,
-                                               s.k_len, thread_index());
+        load_tile<TILE_N, HEAD_DIM, THREADS>(shared + K_OFFSET, rows_of(args.k, s.k_batch, s.k_begin, key_head),
+                                             first_key, s.k_len, thread_index());
+        load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET, rows_of(args.v, s.k_batch, s.k_begin, key_head),
+                                               first_key, s.k_len, thread_index());
     }
     // Rows past the last query become zeros, statistics included: weight 1, gradient 0.
-    DEVICE void load_queries(int step) const {
-        const Sequence &s = work.sequence;
-        const int stage = step % STAGES, head = head_of(step), first = tile_of(step) * TILE_M;
-        load_tile<TILE_M, HEAD_DIM, THREADS>(shared + Q_OFFSET + stage * Q_BYTES, rows_of(args.q, s.q_batch, s.q_begin, head),
-                                             first, s.q_len, thread_index());
+    DEVICE void load_queries(const Step &step) const {
+        const int stage = step.stage(), first = step.tile * TILE_M;
+        load_tile<TILE_M, HEAD_DIM, THREADS>(shared + Q_OFFSET + stage * Q_BYTES,
+                                             rows_of(args.q, s.q_batch, s.q_begin, step.head), first, s.q_len,
+                                             thread_index());
         load_tile<TILE_M, HEAD_DIM_V, THREADS>(shared + DOUT_OFFSET + stage * DOUT_BYTES,
-                                               rows_of(args.dout, s.q_batch, s.q_begin, head), first, s.q_len, thread_index());
-        const Float2 *stats = pointer<const Float2>(args.stats) + (head * args.stat_rows + s.stat_row + first);
+                                               rows_of(args.dout, s.q_batch, s.q_begin, step.head), first, s.q_len,
+                                               thread_index());
+        const Float2 *stats = pointer<const Float2>(args.stats) + (step.head * args.stat_rows + s.stat_row + first);
         for (int row = thread_index(); row < TILE_M; row += THREADS)
-            cp_async_8(shared + STATS_OFFSET + stage * STATS_BYTES + row * 8, stats + row, first + row < s.q_len ? 8 : 0);
+            cp_async_8(shared + STATS_OFFSET + stage * STATS_BYTES + row * 8, stats + row,
+                       first + row < s.q_len ? 8 : 0);
     }
 
-    DEVICE void run() const {
+    // Starts the copies of the steps from `from` to `to` - 1 after one, each a group of its own.
+    template <int FROM, int TO> DEVICE void load_ahead(Step step, int count) const {
+#pragma unroll
+        for (int i = 0; i < TO; i++) {
+            if (i >= FROM) {
+                if (step.index < count) load_queries(step);
+                cp_async_commit();
+            }
+            step = step.next(tiles);
+        }
+    }
+
+    DEVICE void run(const WorkQueue &queue, bool draw) const {
         DK dk;
         DV dv;
         clear(dk);
         clear(dv);
-        const int count = steps();
+        const int count = (tiles.end - tiles.begin) * args.group;
         if (count > 0) {
             load_keys();
-#pragma unroll
-            for (int i = 0; i < STAGES - 1; i++) {
-                if (i < count) load_queries(i);
-                cp_async_commit();
-            }
-            for (int step = 0; step < count; step++) {
-                //% if stages == 1 then
-                load_queries(step);
-                cp_async_commit();
-                cp_async_wait<0>();
+            Step step = {0, key_head * args.group, tiles.begin};
+            load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(step, count);
+            //% if not deterministic then
+            if (draw) queue.prepare();
+            //% end -- not deterministic
+            for (; step.index < count; step = step.next(tiles)) {
+                cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
                 block_sync();
-                //% else
-                cp_async_wait<STAGES - 2>();
-                block_sync();
-                if (step + STAGES - 1 < count) load_queries(step + STAGES - 1);
-                cp_async_commit();
-                //% end -- stages
                 //% if deterministic then
-                if (step > 0) pass_turn(step - 1);
+                if (step.index > 0) pass_turn(step.previous(tiles));
                 //% end -- deterministic
+                //% if stages > 1 then
+                load_ahead<STAGES - 1, STAGES>(step, count);
+                //% end -- stages
                 scores(step);
                 block_sync();
-                gradients(step, dk, dv);
+                add_dk_dv(step, dk, dv);
                 //% if stages == 1 then
                 block_sync();
+                load_ahead<1, 2>(step, count);
                 //% end -- stages
+                add_dq(step);
             }
             cp_async_wait<0>();
             block_sync();
             //% if deterministic then
-            pass_turn(count - 1);
+            pass_turn(step.previous(tiles));
             //% end -- deterministic
         }
+        //% if not deterministic then
+        if (count <= 0 && draw) queue.prepare();
+        //% end -- not deterministic
         finish(dk, dv);
+        //% if deterministic then
+        if (draw) queue.prepare();
+        //% end -- deterministic
     }
 
   private:
     // P^T and dS^T of one query tile into shared memory.
-    DEVICE void scores(int step) const {
+    DEVICE void scores(const Step &step) const {
         const int key = warp / SCORE_QUERY_WARPS * SCORE_KEYS, query = warp % SCORE_QUERY_WARPS * SCORE_QUERIES;
-        const int stage = step % STAGES;
+        const int stage = step.stage();
         Scores p, ds;
         clear(p);
         clear(ds);
@@ -203,7 +226,7 @@ struct Backward {
             multiply_tail<HEAD_DIM_V>(ds, v, dout);
             //% end -- tail
         }
-        const int first_query = tile_of(step) * TILE_M;
+        const int first_query = step.tile * TILE_M;
         const bool masked = !sees_whole(first_query);
         weigh(p, ds, shared + STATS_OFFSET + stage * STATS_BYTES + query * 8);
         if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
@@ -263,32 +286,37 @@ struct Backward {
             }
     }
 
-    // What one query tile adds to dV, dK and dQ.
-    DEVICE void gradients(int step, DK &dk, DV &dv) const {
-        const int stage = step % STAGES;
-        const u32 q_tile = shared + Q_OFFSET + stage * Q_BYTES, dout_tile = shared + DOUT_OFFSET + stage * DOUT_BYTES;
+    // What one query tile adds to dV and dK.
+    DEVICE void add_dk_dv(const Step &step, DK &dk, DV &dv) const {
+        const u32 q_tile = shared + Q_OFFSET + step.stage() * Q_BYTES,
+                  dout_tile = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
         const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        multiply<TILE_M>(dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
-                         ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
-        multiply<TILE_M>(dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
-                         ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+        multiply<TILE_M>(
+            dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
+            ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
+        multiply<TILE_M>(
+            dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
+            ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+    }
 
+    // The item's part of dQ of one query tile.
+    DEVICE void add_dq(const Step &step) const {
         const int row_warp = warp / DQ_COLUMN_WARPS, pair = warp % DQ_COLUMN_WARPS * DQ_PAIRS;
         DQ dq;
         clear(dq);
-        multiply<TILE_N>(dq, ColumnsOfA<TILE_M>{FragmentAddress<TILE_M, ACROSS>(shared + DS_OFFSET), row_warp * DQ_ROWS / 16},
-                         ColumnsOfB<HEAD_DIM, DQ_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), pair});
-        if (work.sequence.accumulator_row < 0)
+        multiply<TILE_N>(
+            dq, ColumnsOfA<TILE_M>{FragmentAddress<TILE_M, ACROSS>(shared + DS_OFFSET), row_warp * DQ_ROWS / 16},
+            ColumnsOfB<HEAD_DIM, DQ_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), pair});
+        if (s.accumulator_row < 0)
             write_dq(step, dq, row_warp * DQ_ROWS, pair * 2);
         else
-            add_dq(step, dq, row_warp, pair * 2);
+            accumulate_dq(step, dq, row_warp, pair * 2);
     }
 
     // The only key tile: dQ is complete.
-    DEVICE void write_dq(int step, const DQ &dq, int row, int block) const {
-        const Sequence &s = work.sequence;
-        const Rows rows = rows_of(args.dq, s.q_batch, s.q_begin, head_of(step));
-        const int g = lane_index() / 4, t = lane_index() % 4, first = tile_of(step) * TILE_M + row;
+    DEVICE void write_dq(const Step &step, const DQ &dq, int row, int block) const {
+        const Rows rows = rows_of(args.dq, s.q_batch, s.q_begin, step.head);
+        const int g = lane_index() / 4, t = lane_index() % 4, first = step.tile * TILE_M + row;
 #pragma unroll
         for (int m = 0; m < DQ_ROWS / 16; m++)
 #pragma unroll
@@ -299,13 +327,14 @@ struct Backward {
 #pragma unroll
                 for (int n = 0; n < DQ_PAIRS * 2; n++)
                     if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS)
-                        store_pair(to + n * 8, pack(dq[m][n][2 * half] * args.scale, dq[m][n][2 * half + 1] * args.scale));
+                        store_pair(to + n * 8,
+                                   pack(dq[m][n][2 * half] * args.scale, dq[m][n][2 * half + 1] * args.scale));
             }
     }
 
-    DEVICE void add_dq(int step, const DQ &dq, int row_warp, int block) const {
-        const Sequence &s = work.sequence;
-        float *tile = accumulator_tile(args.accumulator, head_of(step), args.accumulator_rows, s.accumulator_row, tile_of(step));
+    DEVICE void accumulate_dq(const Step &step, const DQ &dq, int row_warp, int block) const {
+        float *tile =
+            accumulator_tile(args.accumulator, step.head, args.accumulator_rows, s.accumulator_row, step.tile);
         //% if deterministic then
         if (lane_index() == 0) global_wait_equal(turn(step), turn_number(step));
         warp_sync();
@@ -326,30 +355,29 @@ struct Backward {
     }
     //% if deterministic then
 
-    DEVICE u32 *turn(int step) const {
-        return turn_of(args.turns, head_of(step), args.accumulator_rows, work.sequence.accumulator_row, tile_of(step));
+    DEVICE u32 *turn(const Step &step) const {
+        return turn_of(args.turns, step.head, args.accumulator_rows, s.accumulator_row, step.tile);
     }
     // Key tiles that add to a query tile before this one: those after it.
-    DEVICE u32 turn_number(int step) const {
-        return static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile_of(step)).end - 1 - work.block);
+    DEVICE u32 turn_number(const Step &step) const {
+        return static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(step.tile).end - 1 - block);
     }
     // After a block sync: all warps have added their parts of a step.
-    DEVICE void pass_turn(int step) const {
-        if (thread_index() == 0 && work.sequence.accumulator_row >= 0) global_release_add(turn(step), 1);
+    DEVICE void pass_turn(const Step &step) const {
+        if (thread_index() == 0 && s.accumulator_row >= 0) global_release_add(turn(step), 1);
     }
     //% end -- deterministic
 
     // dK and dV leave through the tiles of K and V.
     DEVICE void finish(const DK &dk, const DV &dv) const {
-        const Sequence &s = work.sequence;
         const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
         put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
         put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
         block_sync();
-        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, work.head), shared + K_OFFSET, first_key,
-                                              s.k_len, thread_index());
-        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, work.head), shared + V_OFFSET, first_key,
-                                                s.k_len, thread_index());
+        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, key_head), shared + K_OFFSET,
+                                              first_key, s.k_len, thread_index());
+        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, key_head), shared + V_OFFSET,
+                                                first_key, s.k_len, thread_index());
     }
 };
 
@@ -364,7 +392,14 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
     for (;;) {
         const Work &work = queue.next();
         if (!work.more) break;
-        Backward(args, work).run();
-        queue.publish_next();
+        const int head = uniform(work.head);
+        for (int i = 0; i < queue.chunk; i++) {
+            if (i > 0) block_sync();
+            //% if deterministic then
+            Backward(args, work, head + i).run(queue, i == queue.chunk - 1);
+            //% else
+            Backward(args, work, head + i).run(queue, i == 0);
+            //% end -- deterministic
+        }
     }
 }

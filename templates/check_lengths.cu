@@ -11,7 +11,7 @@ $(constants())
 
 constexpr int THREADS = $(budget.threads);
 
-// fault = index * 16 + kind; for the k side kind + 8. ORDER faults (runtime/launch.c)
+// fault = index * 16 + kind; for the k side kind + 8. ORDER faults (runtime/lengths.h)
 enum Fault { START_NOT_ZERO, DECREASING, BEYOND_ROWS, TOO_LONG, USED_NEGATIVE, USED_BEYOND_SLOT, K_SIDE = 8 };
 constexpr u64 NO_FAULT = ~static_cast<u64>(0);
 
@@ -34,8 +34,8 @@ struct Finding {
 };
 
 // Entry `index` of one side: 0 ... batch.
-DEVICE void check_entry(Finding &finding, const Lengths &cu, const Lengths &used, i64 index, i64 batch, i64 rows, i64 longest,
-                        int side) {
+DEVICE void check_entry(Finding &finding, const Lengths &cu, const Lengths &used, i64 index, i64 batch, i64 rows,
+                        i64 longest, int side) {
     i64 slot = rows;
     if (cu.data) {
         const i64 here = read_length(cu, index);

@@ -92,17 +92,18 @@ DEVICE void mask_scores(Scores &scores, const Mask &mask, int first_row, int fir
 // One work item's operands, and the walk over its key tiles.
 struct Forward {
     const ForwardArgs &args;
-    const u32 shared, q_tile; // this warp's part of q
+    const u32 shared, q_tile;  // this warp's part of q
     const int warp;
 
     DEVICE explicit Forward(const ForwardArgs &a)
         : args(a), shared(shared_address(shared_memory())),
-          q_tile(shared + Q_OFFSET + uniform(thread_index() / WARP) * Q_WARP_BYTES), warp(uniform(thread_index() / WARP)) {}
+          q_tile(shared + Q_OFFSET + uniform(thread_index() / WARP) * Q_WARP_BYTES),
+          warp(uniform(thread_index() / WARP)) {}
 
     // Every warp brings its own rows; visible to the warp after cp_async_wait and any sync.
-    DEVICE void load_q(const Work &work, int first_row) const {
-        const Rows q = rows_of(args.q, work.sequence.q_batch, work.sequence.q_begin, work.head);
-        load_tile<WARP_ROWS, HEAD_DIM, WARP>(q_tile, q, first_row, work.sequence.q_len, lane_index());
+    DEVICE void load_q(const Sequence &s, int head, int first_row) const {
+        load_tile<WARP_ROWS, HEAD_DIM, WARP>(q_tile, rows_of(args.q, s.q_batch, s.q_begin, head), first_row, s.q_len,
+                                             lane_index());
     }
     DEVICE void load_kv(const Rows &k, const Rows &v, int tile, int k_len) const {
         const int stage = tile % STAGES, first = tile * TILE_N;
@@ -110,27 +111,30 @@ struct Forward {
         load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET + stage * V_BYTES, v, first, k_len, thread_index());
     }
 
-    DEVICE void run(const Work &work) const {
-        const Mask mask(work.sequence, args.window_left, args.window_right);
-        const Range seen = mask.key_tiles<TILE_M, TILE_N>(work.block);
+    // One head of an item. The first draws the next item while its operands are on their way.
+    DEVICE void run(const Work &work, int head, const WorkQueue &queue) const {
+        const Sequence &s = work.sequence;
+        const Mask mask(s, args.window_left, args.window_right);
+        const int block = uniform(work.block);
+        const Range seen = mask.key_tiles<TILE_M, TILE_N>(block);
         const Range tiles = {uniform(seen.begin), uniform(seen.end)};
-        const Range whole = mask.whole_key_tiles<TILE_M, TILE_N>(work.block);
-        const int first_row = work.block * TILE_M + warp * WARP_ROWS;
-        const int k_len = work.sequence.k_len;
+        const Range whole = mask.whole_key_tiles<TILE_M, TILE_N>(block);
+        const int first_row = block * TILE_M + warp * WARP_ROWS;
+        const bool draw = head == work.head;
 
         Output output;
         Softmax<M_BLOCKS> softmax;
         clear(output);
         if (tiles.end > tiles.begin) {
-            const int key_head = work.head / args.group;
-            const Rows k = rows_of(args.k, work.sequence.k_batch, work.sequence.k_begin, key_head);
-            const Rows v = rows_of(args.v, work.sequence.k_batch, work.sequence.k_begin, key_head);
-            load_q(work, first_row);
+            const Rows k = rows_of(args.k, s.k_batch, s.k_begin, head / args.group);
+            const Rows v = rows_of(args.v, s.k_batch, s.k_begin, head / args.group);
+            load_q(s, head, first_row);
 #pragma unroll
             for (int i = 0; i < STAGES - 1; i++) {
-                if (tiles.end - 1 - i >= tiles.begin) load_kv(k, v, tiles.end - 1 - i, k_len);
+                if (tiles.end - 1 - i >= tiles.begin) load_kv(k, v, tiles.end - 1 - i, s.k_len);
                 cp_async_commit();
             }
+            if (draw) queue.prepare();
             //% if q_registers then
             RegistersOfA<M_BLOCKS, (HEAD_DIM + 15) / 16> q;
             //% else
@@ -138,14 +142,14 @@ struct Forward {
             //% end -- q_registers
             for (int tile = tiles.end - 1; tile >= tiles.begin; tile--) {
                 //% if stages == 1 then
-                load_kv(k, v, tile, k_len);
+                load_kv(k, v, tile, s.k_len);
                 cp_async_commit();
                 cp_async_wait<0>();
                 block_sync();
                 //% else
                 cp_async_wait<STAGES - 2>();
                 block_sync();
-                if (tile - (STAGES - 1) >= tiles.begin) load_kv(k, v, tile - (STAGES - 1), k_len);
+                if (tile - (STAGES - 1) >= tiles.begin) load_kv(k, v, tile - (STAGES - 1), s.k_len);
                 cp_async_commit();
                 //% end -- stages
                 //% if q_registers then
@@ -164,8 +168,10 @@ struct Forward {
                 //% end -- stages
             }
             cp_async_wait<0>();
+        } else if (draw) {
+            queue.prepare();
         }
-        finish(work, first_row, output, softmax);
+        finish(s, head, first_row, output, softmax);
     }
 
   private:
@@ -212,24 +218,22 @@ struct Forward {
     }
 
     // o leaves through this warp's part of q, whose rows only this warp has read.
-    DEVICE void finish(const Work &work, int first_row, const Output &output, Softmax<M_BLOCKS> &softmax) const {
+    DEVICE void finish(const Sequence &s, int head, int first_row, const Output &output,
+                       Softmax<M_BLOCKS> &softmax) const {
         float scale[M_BLOCKS][2], lse[M_BLOCKS][2];
         softmax.finish(scale, lse);
-        const Sequence &s = work.sequence;
-        const int valid = s.q_len - first_row;
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();
-        store_tile<WARP_ROWS, HEAD_DIM_V, WARP>(rows_of(args.o, s.q_batch, s.q_begin, work.head), q_tile, first_row, s.q_len,
+        store_tile<WARP_ROWS, HEAD_DIM_V, WARP>(rows_of(args.o, s.q_batch, s.q_begin, head), q_tile, first_row, s.q_len,
                                                 lane_index());
         if (args.lse.data != 0 && lane_index() % 4 == 0) {
 #pragma unroll
             for (int m = 0; m < M_BLOCKS; m++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
-                    const int row = m * 16 + half * 8 + lane_index() / 4;
-                    if (row < valid)
-                        store(float_at(args.lse, s.q_batch, s.q_begin + first_row + row, work.head), lse[m][half]);
+                    const int row = first_row + m * 16 + half * 8 + lane_index() / 4;
+                    if (row < s.q_len) store(float_at(args.lse, s.q_batch, s.q_begin + row, head), lse[m][half]);
                 }
         }
     }
@@ -241,11 +245,15 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER ForwardArgs args) {
     allow_successor();
     wait_for_predecessor();
     const Forward forward(args);
-    WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads, args.group, (HEAD_DIM + HEAD_DIM_V) * 2);
+    WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads, args.group,
+                    (HEAD_DIM + HEAD_DIM_V) * 2);
     for (;;) {
         const Work &work = queue.next();
         if (!work.more) break;
-        forward.run(work);
-        queue.publish_next();
+        const int head = uniform(work.head);
+        for (int i = 0; i < queue.chunk; i++) {
+            if (i > 0) block_sync();
+            forward.run(work, head + i, queue);
+        }
     }
 }

@@ -19,8 +19,8 @@
 $(constants())
 
 constexpr int THREADS = $(budget.threads);
-constexpr int BINS = 256;            // 8 an octave of lengths below 2^30; the last is for empty sides
-constexpr int LONGEST = (1 << 30) - 1; // tile arithmetic of the attention kernels is 32-bit
+constexpr int BINS = 256;               // 8 an octave of lengths below 2^30; the last is for empty sides
+constexpr int LONGEST = (1 << 30) - 1;  // tile arithmetic of the attention kernels is 32-bit
 
 $(args_structs())
 
@@ -36,7 +36,7 @@ constexpr u64 ONE_ENTRY = static_cast<u64>(1) << COUNT_SHIFT;
 constexpr u64 BLOCKS_MASK = ONE_ENTRY - 1;
 
 struct Shared {
-    u64 bins[2][BINS]; // by q, by k
+    u64 bins[2][BINS];  // by q, by k
     u64 totals[2];
     u64 accumulator_rows;
 };
@@ -77,7 +77,7 @@ DEVICE u64 take(u64 *bins, int bin, u64 amount, bool active) {
 
 // One side of one sequence.
 struct Side {
-    i64 begin, gap_begin, lead; // lead: rows before the first sequence, in sequence 0 of a packed tensor
+    i64 begin, gap_begin, lead;  // lead: rows before the first sequence, in sequence 0 of a packed tensor
     i64 gap;
     int used;
 };
@@ -122,7 +122,8 @@ struct List {
     DEVICE void close(u64 total, u64 accumulator_rows) const {
         const i64 entries = static_cast<i64>(total >> COUNT_SHIFT), blocks = static_cast<i64>(total & BLOCKS_MASK);
         store(pointer<i64>(schedule.first_block) + entries, blocks);
-        store(pointer<ScheduleHeader>(schedule.header), ScheduleHeader{0, blocks, entries, static_cast<i64>(accumulator_rows)});
+        store(pointer<ScheduleHeader>(schedule.header),
+              ScheduleHeader{0, blocks, entries, static_cast<i64>(accumulator_rows)});
     }
 };
 
@@ -130,7 +131,9 @@ struct Scheduler {
     const ScheduleArgs &args;
     Shared &shared;
 
-    DEVICE List list(int k_side) const { return {k_side ? args.by_k : args.by_q, shared.bins[k_side], k_side ? args.tile_n : args.tile_m}; }
+    DEVICE List list(int k_side) const {
+        return {k_side ? args.by_k : args.by_q, shared.bins[k_side], k_side ? args.tile_n : args.tile_m};
+    }
 
     // Rows of dQ accumulators, if the keys take more than one tile: they are summed there. Fits unless lengths are broken; then the
     // sequence is dropped.
@@ -154,7 +157,8 @@ struct Scheduler {
     }
     static DEVICE int slot(const Lengths &cu, i64 index) { return cu.data ? 0 : static_cast<int>(index); }
 
-    template <bool PLACE> DEVICE void sequence(const RawSide &raw_q, const RawSide &raw_k, i64 index, bool active) const {
+    template <bool PLACE>
+    DEVICE void sequence(const RawSide &raw_q, const RawSide &raw_k, i64 index, bool active) const {
         const Side q = clamp_side(raw_q, args.cu_q, index, args.batch, args.q_rows);
         const Side k = clamp_side(raw_k, args.cu_k, index, args.batch, args.k_rows);
         Sequence s;

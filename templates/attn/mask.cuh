@@ -14,7 +14,7 @@ struct Range {
 
 struct Mask {
     int q_len, k_len, shift;
-    int left, right; // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
+    int left, right;  // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
 
     DEVICE Mask(const Sequence &s, int window_left, int window_right)
         : q_len(s.q_len), k_len(s.k_len), shift(s.k_len - s.q_len), left(window_left), right(window_right) {}

@@ -61,7 +61,7 @@ template <int M> struct Softmax {
                 float total = sum[m][half];
                 total += shuffle_xor(total, 1);
                 total += shuffle_xor(total, 2);
-                const bool unseen = total == 0.0f; // a seen row's sum holds the weight that set its reference
+                const bool unseen = total == 0.0f;  // a seen row's sum holds the weight that set its reference
                 scale[m][half] = unseen ? 0.0f : rcp(total);
                 lse[m][half] = unseen ? -infinity() : (reference[m][half] + lg2(total)) * LN_2;
             }

@@ -50,6 +50,11 @@ DEVICE void warp_sync() { __syncwarp(); }
 template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
+DEVICE u32 opaque(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }

@@ -11,13 +11,16 @@ DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
 }
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's groups are incomplete.
-template <int PENDING> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 
 DEVICE void store_shared(u32 address, u32 value) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 DEVICE void store_shared(u32 address, Vector4 v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 DEVICE Vector4 load_shared(u32 address) {
     Vector4 v;
@@ -46,8 +49,8 @@ DEVICE void reduce_add(float *address, float value) {
 }
 //% if cc >= 90 then
 DEVICE void reduce_add(float *address, const float (&v)[4]) {
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(v[0]), "f"(v[1]), "f"(v[2]),
-                 "f"(v[3])
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(v[0]), "f"(v[1]),
+                 "f"(v[2]), "f"(v[3])
                  : "memory");
 }
 //% end -- cc

@@ -46,7 +46,8 @@ DEVICE void mma_m16n8k16_$(form[1])(float (&c)[4], const u32 (&a)[4], u32 b0, u3
 }
 // mma.sync.aligned.m16n8k8.row.col.f32.$(form[2]), sm_80, ISA 7.0.
 DEVICE void mma_m16n8k8_$(form[1])(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.$(form[2]).$(form[2]).f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.$(form[2]).$(form[2]).f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0));
 }

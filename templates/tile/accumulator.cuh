@@ -17,9 +17,9 @@ DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
 // Index of element i of this lane in a group.
 DEVICE int accumulator_element(int group, int i) {
     //% if cc >= 90 then
-    return (group * WARP + lane_index()) * 4 + i; // one vector of four
+    return (group * WARP + lane_index()) * 4 + i;  // one vector of four
     //% else
-    return (group * 4 + i) * WARP + lane_index(); // four scalars, each contiguous across the warp
+    return (group * 4 + i) * WARP + lane_index();  // four scalars, each contiguous across the warp
     //% end -- cc
 }
 // The tile of (head, row block).

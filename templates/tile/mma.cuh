@@ -23,7 +23,9 @@ template <int COLUMNS> struct RowsOfA {
     FragmentAddress<COLUMNS, DOWN> address;
     int row;
     DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4(a, address.at(row + m * 16, step)); }
-    DEVICE void load_half(u32 (&a)[4], int m, int step) const { ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step)); }
+    DEVICE void load_half(u32 (&a)[4], int m, int step) const {
+        ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step));
+    }
 };
 // A operand stored as [k][m]; `pair` is the first 16 columns of this warp.
 template <int COLUMNS> struct ColumnsOfA {
@@ -72,14 +74,17 @@ template <int COLUMNS, bool EXACT = true> struct ColumnsOfB {
     FragmentAddress<COLUMNS, DOWN> address;
     int first_pair;
     DEVICE int blocks(int wanted) const { return EXACT ? wanted : COLUMNS / 8 - 2 * first_pair; }
-    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair)); }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair));
+    }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
         ldmatrix_x2_trans(b[0], b[1], address.at(step * 16, first_pair + pair));
     }
 };
 
 // c += A B over K columns of the contraction, a multiple of 16.
-template <int K, int M, int N, typename A, typename B> DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
 #pragma unroll
     for (int step = 0; step < K / 16; step++) {
         u32 fa[M][4];
@@ -106,7 +111,8 @@ template <int K, int M, int N, typename A, typename B> DEVICE void multiply(floa
 }
 
 // The last 8 columns of a contraction over K = 8 * odd: A stored as [m][k] or in registers, B stored as [n][k].
-template <int K, int M, int N, typename A, typename B> DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
     constexpr int STEP = K / 16;
     u32 fa[M][4];
 #pragma unroll

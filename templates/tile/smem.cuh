@@ -33,14 +33,14 @@ template <int COLUMNS, Arrangement ARRANGEMENT> struct FragmentAddress {
     using Tile = SharedTile<COLUMNS>;
     // Pairs of chunks that the swizzle permutes among themselves; its lowest bit only swaps the chunks of a pair.
     static constexpr u32 PAIRS = Tile::SWIZZLE_BITS > 1 ? 1u << (Tile::SWIZZLE_BITS - 1) : 1;
-    u32 tile; // shared address of row 0
-    u32 lane; // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
+    u32 tile;  // shared address of row 0
+    u32 lane;  // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
 
     // Rows given to at() are multiples of 8, so the lane's swizzle is fixed.
     DEVICE explicit FragmentAddress(u32 tile_address) : tile(tile_address) {
         const u32 index = static_cast<u32>(lane_index());
         const u32 row = ARRANGEMENT == DOWN ? index & 15 : (index & 7) + (index >> 4 << 3);
-        lane = Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1);
+        lane = opaque(Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1));
     }
     // Address for the 16 rows from `row` and the 16 columns from 16 * pair.
     DEVICE u32 at(int row, int pair) const {

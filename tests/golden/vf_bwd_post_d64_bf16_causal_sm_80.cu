@@ -2,7 +2,7 @@
 //
 //   varflash show --spec 'kernel=bwd_post arch=sm_80 dtype=bf16 head_dim=64 mask=causal aligned=1 tile_m=64 tile_n=64 warps=4'
 //
-// Budget: 256 threads, 0 bytes of shared memory, 6 blocks per SM, 40 registers per thread.
+// Budget: 256 threads, 0 bytes of shared memory, 5 blocks per SM, 48 registers per thread.
 
 // ---- Contract ---------------------------------------------------------------------------------------------------------
 //
@@ -63,6 +63,11 @@ DEVICE void warp_sync() { __syncwarp(); }
 template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
+DEVICE u32 opaque(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
@@ -134,13 +139,16 @@ DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
 }
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's groups are incomplete.
-template <int PENDING> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 
 DEVICE void store_shared(u32 address, u32 value) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 DEVICE void store_shared(u32 address, Vector4 v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 DEVICE Vector4 load_shared(u32 address) {
     Vector4 v;
@@ -328,18 +336,30 @@ static_assert(sizeof(CheckReport) == 16, "ORDER args");
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
 // them by ticket, in order, and may wait only for work with lower tickets.
 //
-// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block, last rows
-// first (with a causal mask the longest first), over its heads, query heads of one key head side by side.
+// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block over its heads, query
+// heads of one key head side by side. Blocks go last first, or first first: whichever is longest first with a causal mask, or in the backward's
+// deterministic mode the order of turns.
 
 
-constexpr i64 L2_SECTION_BYTES = 32 << 20;
+constexpr float L2_SECTION_BYTES = 32 << 20;
 
 struct Work {
     Sequence sequence;
-    int head, block;
-    int more; // 0: no work is left
+    int head;  // the first of WorkQueue's chunk
+    int block;
+    int more;  // 0: no work is left
     int reserved;
 };
+
+// How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
+// plenty (16 for every block of threads) up to 8 heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads) {
+    int chunk =
+        static_cast<int>(smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * 16), static_cast<i64>(1)),
+                                 static_cast<i64>(smaller(heads, 8))));
+    while (heads % chunk != 0) chunk--;
+    return chunk;
+}
 
 // The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
 DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
@@ -348,7 +368,7 @@ DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
         const i64 step = (count + WARP - 1) / WARP;
         const i64 probe = low + lane_index() * step;
         const bool before = lane_index() * step < count && load(first_block + probe) <= at;
-        const int passed = population(warp_ballot(before)); // at least one: first_block[low] <= at
+        const int passed = population(warp_ballot(before));  // at least one: first_block[low] <= at
         low += (passed - 1) * step;
         count = smaller(step, count - (passed - 1) * step);
     }
@@ -359,12 +379,12 @@ DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
 struct ListReader {
     const i64 *first_block;
     const Sequence *sequences;
-    i64 blocks, entries; // blocks: of one head, all entries together
+    i64 blocks, entries;  // blocks: of one head, all entries together
 
     struct Place {
         Sequence sequence;
-        i64 first; // blocks of all earlier entries
-        int block, blocks; // in the entry
+        i64 first;          // blocks of all earlier entries
+        int block, blocks;  // in the entry
     };
 
     DEVICE explicit ListReader(const Schedule &schedule)
@@ -380,62 +400,61 @@ struct ListReader {
     }
 };
 
-// Item `item` of `heads` heads, in the order described above; row_bytes: what one row of the streamed operands occupies in one head.
-DEVICE Work decode_work(const ListReader &list, u64 item, int heads, int group, int row_bytes) {
+// Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
+// is whole chunks, and whole groups of query heads as long as a group fits.
+DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
     Work work = {};
-    if (item >= static_cast<u64>(list.blocks) * heads) return work;
-    const ListReader::Place place = list.find(static_cast<i64>(item / heads));
-    const i64 streamed = larger(place.sequence.q_len, place.sequence.k_len);
-    const i64 fitting = L2_SECTION_BYTES / larger(streamed * row_bytes, static_cast<i64>(1)) / group;
-    const int section_heads = static_cast<int>(smaller(larger(fitting, static_cast<i64>(1)) * group, static_cast<i64>(heads)));
-    const u64 local = item - static_cast<u64>(place.first) * heads;
-    const u64 section_items = static_cast<u64>(section_heads) * place.blocks;
+    if (item >= static_cast<u64>(list.blocks) * chunks) return work;
+    const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    const float streamed =
+        static_cast<float>(larger(place.sequence.q_len, place.sequence.k_len)) * row_bytes * group_chunks;
+    const int fitting =
+        static_cast<int>(smaller(L2_SECTION_BYTES * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
+    const int section_chunks = smaller(larger(fitting, 1) * group_chunks, chunks);
+    const u64 local = item - static_cast<u64>(place.first) * chunks;
+    const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
     const int section = static_cast<int>(local / section_items);
-    const int rest = static_cast<int>(local % section_items);
-    const int width = smaller(section_heads, heads - section * section_heads);
+    const int rest = static_cast<int>(local - section * section_items);
+    const int width = smaller(section_chunks, chunks - section * section_chunks);
     work.sequence = place.sequence;
-    work.head = section * section_heads + rest % width;
-    work.block = place.blocks - 1 - rest / width;
+    work.head = section * section_chunks + rest % width;  // in chunks
+    work.block = rest / width;
     work.more = 1;
     return work;
 }
 
-// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one may still be
-// read; the block sync at the top of every item separates a slot's readers from its next writer.
+// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one is worked on; the
+// block sync at the top of every item separates a slot's readers from its next writer. A block so holds two tickets; it works in their
+// order, so the lowest unfinished ticket is always being worked on.
 struct WorkQueue {
     const Schedule &schedule;
-    Work *slots; // Work[2]
-    int heads, group, row_bytes;
-    u64 ticket; // of the item after the current one; lane 0 of warp 0
-    int turn;
+    Work *slots;  // Work[2]
+    int heads, group;
+    float row_bytes;  // of one head
+    int chunk, turn;
 
     DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
-        : schedule(list), slots(slot_memory), heads(head_count), group(group_size), row_bytes(bytes), ticket(0), turn(0) {
-        if (thread_index() < WARP) {
-            draw();
-            publish();
-        }
+        : schedule(list), slots(slot_memory), heads(head_count), group(group_size),
+          row_bytes(static_cast<float>(bytes)), chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
+        prepare();
     }
     // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did
     // before is complete when it returns.
     DEVICE const Work &next() {
         block_sync();
         const Work &work = slots[turn];
-        if (work.more && thread_index() < WARP) draw();
         turn ^= 1;
         return work;
     }
-    // Warp 0, after the work on the current item and before next().
-    DEVICE void publish_next() {
-        if (thread_index() < WARP) publish();
-    }
-
-  private:
-    DEVICE void draw() {
+    // Warp 0 draws the item after the current one: once between two calls of next(), best while copies are under way. Who waits for turns draws
+    // at the end: an item that is held back would hold back all that wait for it.
+    DEVICE void prepare() const {
+        if (thread_index() >= WARP) return;
+        u64 ticket = 0;
         if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(schedule.header)->ticket, 1);
-    }
-    DEVICE void publish() {
-        const Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads, group, row_bytes);
+        Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads / chunk, larger(group / chunk, 1),
+                                row_bytes * static_cast<float>(chunk));
+        work.head *= chunk;
         if (lane_index() == 0) slots[turn] = work;
         warp_sync();
     }
@@ -455,7 +474,7 @@ struct Range {
 
 struct Mask {
     int q_len, k_len, shift;
-    int left, right; // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
+    int left, right;  // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
 
     DEVICE Mask(const Sequence &s, int window_left, int window_right)
         : q_len(s.q_len), k_len(s.k_len), shift(s.k_len - s.q_len), left(window_left), right(window_right) {}
@@ -557,7 +576,8 @@ DEVICE void mma_m16n8k16_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 }
 // mma.sync.aligned.m16n8k8.row.col.f32.bf16, sm_80, ISA 7.0.
 DEVICE void mma_m16n8k8_bf16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0));
 }
@@ -570,7 +590,8 @@ DEVICE void mma_m16n8k16_fp16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 }
 // mma.sync.aligned.m16n8k8.row.col.f32.f16, sm_80, ISA 7.0.
 DEVICE void mma_m16n8k8_fp16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0));
 }
@@ -595,14 +616,14 @@ template <int COLUMNS, Arrangement ARRANGEMENT> struct FragmentAddress {
     using Tile = SharedTile<COLUMNS>;
     // Pairs of chunks that the swizzle permutes among themselves; its lowest bit only swaps the chunks of a pair.
     static constexpr u32 PAIRS = Tile::SWIZZLE_BITS > 1 ? 1u << (Tile::SWIZZLE_BITS - 1) : 1;
-    u32 tile; // shared address of row 0
-    u32 lane; // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
+    u32 tile;  // shared address of row 0
+    u32 lane;  // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
 
     // Rows given to at() are multiples of 8, so the lane's swizzle is fixed.
     DEVICE explicit FragmentAddress(u32 tile_address) : tile(tile_address) {
         const u32 index = static_cast<u32>(lane_index());
         const u32 row = ARRANGEMENT == DOWN ? index & 15 : (index & 7) + (index >> 4 << 3);
-        lane = Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1);
+        lane = opaque(Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1));
     }
     // Address for the 16 rows from `row` and the 16 columns from 16 * pair.
     DEVICE u32 at(int row, int pair) const {
@@ -613,8 +634,8 @@ template <int COLUMNS, Arrangement ARRANGEMENT> struct FragmentAddress {
 
 // One head's rows of an operand, from some row on.
 struct Rows {
-    u16 *data;      // row 0
-    i64 row_stride; // elements
+    u16 *data;       // row 0
+    i64 row_stride;  // elements
 
     DEVICE u16 *row(int i) const { return data + static_cast<i64>(i) * row_stride; }
 };
@@ -623,7 +644,8 @@ DEVICE Rows rows_of(const Operand &operand, int batch, i64 row, int head) {
     return {pointer<u16>(operand.data) + offset, operand.row_stride};
 }
 DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
-    return pointer<float>(operand.data) + (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
+    return pointer<float>(operand.data) +
+           (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
 }
 
 
@@ -731,7 +753,7 @@ DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
 }
 // Index of element i of this lane in a group.
 DEVICE int accumulator_element(int group, int i) {
-    return (group * 4 + i) * WARP + lane_index(); // four scalars, each contiguous across the warp
+    return (group * 4 + i) * WARP + lane_index();  // four scalars, each contiguous across the warp
 }
 // The tile of (head, row block).
 DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
@@ -785,7 +807,7 @@ DEVICE void convert_rows(const Rows &dq, const float *tile, int first, int limit
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
-KERNEL(THREADS, 6) vf_bwd_post_d64_bf16_causal(PARAMETER BackwardPostArgs args) {
+KERNEL(THREADS, 5) vf_bwd_post_d64_bf16_causal(PARAMETER BackwardPostArgs args) {
     wait_for_predecessor();
     const ListReader list(args.schedule);
     for (i64 item = block_index(); item < list.blocks * args.heads; item += grid_blocks()) {
@@ -797,7 +819,8 @@ KERNEL(THREADS, 6) vf_bwd_post_d64_bf16_causal(PARAMETER BackwardPostArgs args) 
         if (seen.end <= seen.begin)
             clear_rows(dq, first, s.q_len);
         else if (s.accumulator_row >= 0)
-            convert_rows(dq, accumulator_tile(args.accumulator, head, args.accumulator_rows, s.accumulator_row, place.block), first,
-                         s.q_len, args.scale);
+            convert_rows(
+                dq, accumulator_tile(args.accumulator, head, args.accumulator_rows, s.accumulator_row, place.block),
+                first, s.q_len, args.scale);
     }
 }

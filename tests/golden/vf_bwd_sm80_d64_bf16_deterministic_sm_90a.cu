@@ -77,6 +77,11 @@ DEVICE void warp_sync() { __syncwarp(); }
 template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
+DEVICE u32 opaque(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
@@ -148,13 +153,16 @@ DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
 }
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's groups are incomplete.
-template <int PENDING> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 
 DEVICE void store_shared(u32 address, u32 value) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 DEVICE void store_shared(u32 address, Vector4 v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 DEVICE Vector4 load_shared(u32 address) {
     Vector4 v;
@@ -182,8 +190,8 @@ DEVICE void reduce_add(float *address, float value) {
     asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");
 }
 DEVICE void reduce_add(float *address, const float (&v)[4]) {
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(v[0]), "f"(v[1]), "f"(v[2]),
-                 "f"(v[3])
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(v[0]), "f"(v[1]),
+                 "f"(v[2]), "f"(v[3])
                  : "memory");
 }
 
@@ -218,7 +226,7 @@ constexpr int THREADS = WARPS * WARP;
 constexpr int SCORE_KEY_WARPS = 2, SCORE_QUERY_WARPS = WARPS / SCORE_KEY_WARPS;
 constexpr int DKV_KEY_WARPS = 2, DKV_COLUMN_WARPS = WARPS / DKV_KEY_WARPS;
 
-constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;       // of a warp
+constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;  // of a warp
 constexpr int SCORE_QUERIES = TILE_M / SCORE_QUERY_WARPS;
 constexpr int DKV_KEYS = TILE_N / DKV_KEY_WARPS;
 
@@ -365,18 +373,30 @@ static_assert(sizeof(CheckReport) == 16, "ORDER args");
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
 // them by ticket, in order, and may wait only for work with lower tickets.
 //
-// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block, last rows
-// first (with a causal mask the longest first), over its heads, query heads of one key head side by side.
+// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block over its heads, query
+// heads of one key head side by side. Blocks go last first, or first first: whichever is longest first with a causal mask, or in the backward's
+// deterministic mode the order of turns.
 
 
-constexpr i64 L2_SECTION_BYTES = 32 << 20;
+constexpr float L2_SECTION_BYTES = 32 << 20;
 
 struct Work {
     Sequence sequence;
-    int head, block;
-    int more; // 0: no work is left
+    int head;  // the first of WorkQueue's chunk
+    int block;
+    int more;  // 0: no work is left
     int reserved;
 };
+
+// How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
+// plenty (16 for every block of threads) up to 8 heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads) {
+    int chunk =
+        static_cast<int>(smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * 16), static_cast<i64>(1)),
+                                 static_cast<i64>(smaller(heads, 8))));
+    while (heads % chunk != 0) chunk--;
+    return chunk;
+}
 
 // The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
 DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
@@ -385,7 +405,7 @@ DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
         const i64 step = (count + WARP - 1) / WARP;
         const i64 probe = low + lane_index() * step;
         const bool before = lane_index() * step < count && load(first_block + probe) <= at;
-        const int passed = population(warp_ballot(before)); // at least one: first_block[low] <= at
+        const int passed = population(warp_ballot(before));  // at least one: first_block[low] <= at
         low += (passed - 1) * step;
         count = smaller(step, count - (passed - 1) * step);
     }
@@ -396,12 +416,12 @@ DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
 struct ListReader {
     const i64 *first_block;
     const Sequence *sequences;
-    i64 blocks, entries; // blocks: of one head, all entries together
+    i64 blocks, entries;  // blocks: of one head, all entries together
 
     struct Place {
         Sequence sequence;
-        i64 first; // blocks of all earlier entries
-        int block, blocks; // in the entry
+        i64 first;          // blocks of all earlier entries
+        int block, blocks;  // in the entry
     };
 
     DEVICE explicit ListReader(const Schedule &schedule)
@@ -417,62 +437,61 @@ struct ListReader {
     }
 };
 
-// Item `item` of `heads` heads, in the order described above; row_bytes: what one row of the streamed operands occupies in one head.
-DEVICE Work decode_work(const ListReader &list, u64 item, int heads, int group, int row_bytes) {
+// Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
+// is whole chunks, and whole groups of query heads as long as a group fits.
+DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
     Work work = {};
-    if (item >= static_cast<u64>(list.blocks) * heads) return work;
-    const ListReader::Place place = list.find(static_cast<i64>(item / heads));
-    const i64 streamed = larger(place.sequence.q_len, place.sequence.k_len);
-    const i64 fitting = L2_SECTION_BYTES / larger(streamed * row_bytes, static_cast<i64>(1)) / group;
-    const int section_heads = static_cast<int>(smaller(larger(fitting, static_cast<i64>(1)) * group, static_cast<i64>(heads)));
-    const u64 local = item - static_cast<u64>(place.first) * heads;
-    const u64 section_items = static_cast<u64>(section_heads) * place.blocks;
+    if (item >= static_cast<u64>(list.blocks) * chunks) return work;
+    const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    const float streamed =
+        static_cast<float>(larger(place.sequence.q_len, place.sequence.k_len)) * row_bytes * group_chunks;
+    const int fitting =
+        static_cast<int>(smaller(L2_SECTION_BYTES * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
+    const int section_chunks = smaller(larger(fitting, 1) * group_chunks, chunks);
+    const u64 local = item - static_cast<u64>(place.first) * chunks;
+    const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
     const int section = static_cast<int>(local / section_items);
-    const int rest = static_cast<int>(local % section_items);
-    const int width = smaller(section_heads, heads - section * section_heads);
+    const int rest = static_cast<int>(local - section * section_items);
+    const int width = smaller(section_chunks, chunks - section * section_chunks);
     work.sequence = place.sequence;
-    work.head = section * section_heads + rest % width;
+    work.head = section * section_chunks + rest % width;  // in chunks
     work.block = place.blocks - 1 - rest / width;
     work.more = 1;
     return work;
 }
 
-// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one may still be
-// read; the block sync at the top of every item separates a slot's readers from its next writer.
+// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one is worked on; the
+// block sync at the top of every item separates a slot's readers from its next writer. A block so holds two tickets; it works in their
+// order, so the lowest unfinished ticket is always being worked on.
 struct WorkQueue {
     const Schedule &schedule;
-    Work *slots; // Work[2]
-    int heads, group, row_bytes;
-    u64 ticket; // of the item after the current one; lane 0 of warp 0
-    int turn;
+    Work *slots;  // Work[2]
+    int heads, group;
+    float row_bytes;  // of one head
+    int chunk, turn;
 
     DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
-        : schedule(list), slots(slot_memory), heads(head_count), group(group_size), row_bytes(bytes), ticket(0), turn(0) {
-        if (thread_index() < WARP) {
-            draw();
-            publish();
-        }
+        : schedule(list), slots(slot_memory), heads(head_count), group(group_size),
+          row_bytes(static_cast<float>(bytes)), chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
+        prepare();
     }
     // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did
     // before is complete when it returns.
     DEVICE const Work &next() {
         block_sync();
         const Work &work = slots[turn];
-        if (work.more && thread_index() < WARP) draw();
         turn ^= 1;
         return work;
     }
-    // Warp 0, after the work on the current item and before next().
-    DEVICE void publish_next() {
-        if (thread_index() < WARP) publish();
-    }
-
-  private:
-    DEVICE void draw() {
+    // Warp 0 draws the item after the current one: once between two calls of next(), best while copies are under way. Who waits for turns draws
+    // at the end: an item that is held back would hold back all that wait for it.
+    DEVICE void prepare() const {
+        if (thread_index() >= WARP) return;
+        u64 ticket = 0;
         if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(schedule.header)->ticket, 1);
-    }
-    DEVICE void publish() {
-        const Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads, group, row_bytes);
+        Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads / chunk, larger(group / chunk, 1),
+                                row_bytes * static_cast<float>(chunk));
+        work.head *= chunk;
         if (lane_index() == 0) slots[turn] = work;
         warp_sync();
     }
@@ -492,7 +511,7 @@ struct Range {
 
 struct Mask {
     int q_len, k_len, shift;
-    int left, right; // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
+    int left, right;  // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
 
     DEVICE Mask(const Sequence &s, int window_left, int window_right)
         : q_len(s.q_len), k_len(s.k_len), shift(s.k_len - s.q_len), left(window_left), right(window_right) {}
@@ -586,7 +605,7 @@ template <int M> struct Softmax {
                 float total = sum[m][half];
                 total += shuffle_xor(total, 1);
                 total += shuffle_xor(total, 2);
-                const bool unseen = total == 0.0f; // a seen row's sum holds the weight that set its reference
+                const bool unseen = total == 0.0f;  // a seen row's sum holds the weight that set its reference
                 scale[m][half] = unseen ? 0.0f : rcp(total);
                 lse[m][half] = unseen ? -infinity() : (reference[m][half] + lg2(total)) * LN_2;
             }
@@ -685,7 +704,8 @@ DEVICE void mma_m16n8k16_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 }
 // mma.sync.aligned.m16n8k8.row.col.f32.bf16, sm_80, ISA 7.0.
 DEVICE void mma_m16n8k8_bf16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0));
 }
@@ -698,7 +718,8 @@ DEVICE void mma_m16n8k16_fp16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 }
 // mma.sync.aligned.m16n8k8.row.col.f32.f16, sm_80, ISA 7.0.
 DEVICE void mma_m16n8k8_fp16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0));
 }
@@ -723,14 +744,14 @@ template <int COLUMNS, Arrangement ARRANGEMENT> struct FragmentAddress {
     using Tile = SharedTile<COLUMNS>;
     // Pairs of chunks that the swizzle permutes among themselves; its lowest bit only swaps the chunks of a pair.
     static constexpr u32 PAIRS = Tile::SWIZZLE_BITS > 1 ? 1u << (Tile::SWIZZLE_BITS - 1) : 1;
-    u32 tile; // shared address of row 0
-    u32 lane; // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
+    u32 tile;  // shared address of row 0
+    u32 lane;  // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
 
     // Rows given to at() are multiples of 8, so the lane's swizzle is fixed.
     DEVICE explicit FragmentAddress(u32 tile_address) : tile(tile_address) {
         const u32 index = static_cast<u32>(lane_index());
         const u32 row = ARRANGEMENT == DOWN ? index & 15 : (index & 7) + (index >> 4 << 3);
-        lane = Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1);
+        lane = opaque(Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1));
     }
     // Address for the 16 rows from `row` and the 16 columns from 16 * pair.
     DEVICE u32 at(int row, int pair) const {
@@ -756,7 +777,9 @@ template <int COLUMNS> struct RowsOfA {
     FragmentAddress<COLUMNS, DOWN> address;
     int row;
     DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4(a, address.at(row + m * 16, step)); }
-    DEVICE void load_half(u32 (&a)[4], int m, int step) const { ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step)); }
+    DEVICE void load_half(u32 (&a)[4], int m, int step) const {
+        ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step));
+    }
 };
 // A operand stored as [k][m]; `pair` is the first 16 columns of this warp.
 template <int COLUMNS> struct ColumnsOfA {
@@ -805,14 +828,17 @@ template <int COLUMNS, bool EXACT = true> struct ColumnsOfB {
     FragmentAddress<COLUMNS, DOWN> address;
     int first_pair;
     DEVICE int blocks(int wanted) const { return EXACT ? wanted : COLUMNS / 8 - 2 * first_pair; }
-    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair)); }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair));
+    }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
         ldmatrix_x2_trans(b[0], b[1], address.at(step * 16, first_pair + pair));
     }
 };
 
 // c += A B over K columns of the contraction, a multiple of 16.
-template <int K, int M, int N, typename A, typename B> DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
 #pragma unroll
     for (int step = 0; step < K / 16; step++) {
         u32 fa[M][4];
@@ -839,7 +865,8 @@ template <int K, int M, int N, typename A, typename B> DEVICE void multiply(floa
 }
 
 // The last 8 columns of a contraction over K = 8 * odd: A stored as [m][k] or in registers, B stored as [n][k].
-template <int K, int M, int N, typename A, typename B> DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
     constexpr int STEP = K / 16;
     u32 fa[M][4];
 #pragma unroll
@@ -857,8 +884,8 @@ template <int K, int M, int N, typename A, typename B> DEVICE void multiply_tail
 
 // One head's rows of an operand, from some row on.
 struct Rows {
-    u16 *data;      // row 0
-    i64 row_stride; // elements
+    u16 *data;       // row 0
+    i64 row_stride;  // elements
 
     DEVICE u16 *row(int i) const { return data + static_cast<i64>(i) * row_stride; }
 };
@@ -867,7 +894,8 @@ DEVICE Rows rows_of(const Operand &operand, int batch, i64 row, int head) {
     return {pointer<u16>(operand.data) + offset, operand.row_stride};
 }
 DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
-    return pointer<float>(operand.data) + (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
+    return pointer<float>(operand.data) +
+           (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
 }
 
 
@@ -975,7 +1003,7 @@ DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
 }
 // Index of element i of this lane in a group.
 DEVICE int accumulator_element(int group, int i) {
-    return (group * WARP + lane_index()) * 4 + i; // one vector of four
+    return (group * WARP + lane_index()) * 4 + i;  // one vector of four
 }
 // The tile of (head, row block).
 DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
@@ -1009,7 +1037,8 @@ constexpr int DQ_COLUMN_WARPS = WARPS / DQ_ROW_WARPS;
 constexpr int DQ_ROWS = TILE_M / DQ_ROW_WARPS;
 constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
 
-static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0, "whole blocks");
+static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0,
+              "whole blocks");
 
 // One column of blocks may end early only if the pairs don't divide evenly.
 constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
@@ -1039,7 +1068,7 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == 66688, "the kernel and its budge
 //     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
 //                        next, p and ds are free
 //     after scores       p and ds are visible
-//     STAGES == 1 only   after a step: its stage may be filled again
+//     STAGES == 1 only   after dV and dK: the stage may be filled again, while dQ is computed
 //     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
@@ -1049,83 +1078,101 @@ using DK = float[DKV_KEYS / 16][DK_PAIRS * 2][4];
 using DV = float[DKV_KEYS / 16][DV_PAIRS * 2][4];
 using DQ = float[DQ_ROWS / 16][DQ_PAIRS * 2][4];
 
-// One item.
+// Where the walk over query heads and, inside, over query tiles stands.
+struct Step {
+    int index, head, tile;
+    DEVICE int stage() const { return index % STAGES; }
+    DEVICE Step next(const Range &tiles) const {
+        return tile + 1 < tiles.end ? Step{index + 1, head, tile + 1} : Step{index + 1, head + 1, tiles.begin};
+    }
+    DEVICE Step previous(const Range &tiles) const {
+        return tile > tiles.begin ? Step{index - 1, head, tile - 1} : Step{index - 1, head - 1, tiles.end - 1};
+    }
+};
+
+// One key head of an item.
 struct Backward {
     const BackwardArgs &args;
-    const Work &work;
+    const Sequence &s;  // in shared memory
     const Mask mask;
     const u32 shared;
-    const int warp;
-    const Range tiles; // query tiles that see one of the item's keys
+    const int warp, key_head, block;
+    const Range tiles;  // query tiles that see one of the item's keys
     const int first_key;
 
-    DEVICE Backward(const BackwardArgs &a, const Work &w)
-        : args(a), work(w), mask(w.sequence, a.window_left, a.window_right), shared(shared_address(shared_memory())),
-          warp(uniform(thread_index() / WARP)), tiles(uniform_range(mask.query_tiles<TILE_M, TILE_N>(w.block))),
-          first_key(uniform(w.block * TILE_N)) {}
+    DEVICE Backward(const BackwardArgs &a, const Work &work, int head)
+        : args(a), s(work.sequence), mask(s, a.window_left, a.window_right), shared(shared_address(shared_memory())),
+          warp(uniform(thread_index() / WARP)), key_head(head), block(uniform(work.block)),
+          tiles(uniform_range(mask.query_tiles<TILE_M, TILE_N>(block))), first_key(block * TILE_N) {}
 
-    static DEVICE Range uniform_range(Range r) { return {uniform(r.begin), uniform(r.end)}; }
-
-    // Steps run over query heads and, inside, over query tiles.
-    DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
-    DEVICE int head_of(int step) const { return work.head * args.group + step / (tiles.end - tiles.begin); }
-    DEVICE int tile_of(int step) const { return tiles.begin + step % (tiles.end - tiles.begin); }
+    static DEVICE Range uniform_range(const Range &r) { return {uniform(r.begin), uniform(r.end)}; }
 
     DEVICE void load_keys() const {
-        const Sequence &s = work.sequence;
-        load_tile<TILE_N, HEAD_DIM, THREADS>(shared + K_OFFSET, rows_of(args.k, s.k_batch, s.k_begin, work.head), first_key,
-                                             s.k_len, thread_index());
-        load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET, rows_of(args.v, s.k_batch, s.k_begin, work.head), first_key,
-                                               s.k_len, thread_index());
+        load_tile<TILE_N, HEAD_DIM, THREADS>(shared + K_OFFSET, rows_of(args.k, s.k_batch, s.k_begin, key_head),
+                                             first_key, s.k_len, thread_index());
+        load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET, rows_of(args.v, s.k_batch, s.k_begin, key_head),
+                                               first_key, s.k_len, thread_index());
     }
     // Rows past the last query become zeros, statistics included: weight 1, gradient 0.
-    DEVICE void load_queries(int step) const {
-        const Sequence &s = work.sequence;
-        const int stage = step % STAGES, head = head_of(step), first = tile_of(step) * TILE_M;
-        load_tile<TILE_M, HEAD_DIM, THREADS>(shared + Q_OFFSET + stage * Q_BYTES, rows_of(args.q, s.q_batch, s.q_begin, head),
-                                             first, s.q_len, thread_index());
+    DEVICE void load_queries(const Step &step) const {
+        const int stage = step.stage(), first = step.tile * TILE_M;
+        load_tile<TILE_M, HEAD_DIM, THREADS>(shared + Q_OFFSET + stage * Q_BYTES,
+                                             rows_of(args.q, s.q_batch, s.q_begin, step.head), first, s.q_len,
+                                             thread_index());
         load_tile<TILE_M, HEAD_DIM_V, THREADS>(shared + DOUT_OFFSET + stage * DOUT_BYTES,
-                                               rows_of(args.dout, s.q_batch, s.q_begin, head), first, s.q_len, thread_index());
-        const Float2 *stats = pointer<const Float2>(args.stats) + (head * args.stat_rows + s.stat_row + first);
+                                               rows_of(args.dout, s.q_batch, s.q_begin, step.head), first, s.q_len,
+                                               thread_index());
+        const Float2 *stats = pointer<const Float2>(args.stats) + (step.head * args.stat_rows + s.stat_row + first);
         for (int row = thread_index(); row < TILE_M; row += THREADS)
-            cp_async_8(shared + STATS_OFFSET + stage * STATS_BYTES + row * 8, stats + row, first + row < s.q_len ? 8 : 0);
+            cp_async_8(shared + STATS_OFFSET + stage * STATS_BYTES + row * 8, stats + row,
+                       first + row < s.q_len ? 8 : 0);
     }
 
-    DEVICE void run() const {
+    // Starts the copies of the steps from `from` to `to` - 1 after one, each a group of its own.
+    template <int FROM, int TO> DEVICE void load_ahead(Step step, int count) const {
+#pragma unroll
+        for (int i = 0; i < TO; i++) {
+            if (i >= FROM) {
+                if (step.index < count) load_queries(step);
+                cp_async_commit();
+            }
+            step = step.next(tiles);
+        }
+    }
+
+    DEVICE void run(const WorkQueue &queue, bool draw) const {
         DK dk;
         DV dv;
         clear(dk);
         clear(dv);
-        const int count = steps();
+        const int count = (tiles.end - tiles.begin) * args.group;
         if (count > 0) {
             load_keys();
-#pragma unroll
-            for (int i = 0; i < STAGES - 1; i++) {
-                if (i < count) load_queries(i);
-                cp_async_commit();
-            }
-            for (int step = 0; step < count; step++) {
-                cp_async_wait<STAGES - 2>();
+            Step step = {0, key_head * args.group, tiles.begin};
+            load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(step, count);
+            for (; step.index < count; step = step.next(tiles)) {
+                cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
                 block_sync();
-                if (step + STAGES - 1 < count) load_queries(step + STAGES - 1);
-                cp_async_commit();
-                if (step > 0) pass_turn(step - 1);
+                if (step.index > 0) pass_turn(step.previous(tiles));
+                load_ahead<STAGES - 1, STAGES>(step, count);
                 scores(step);
                 block_sync();
-                gradients(step, dk, dv);
+                add_dk_dv(step, dk, dv);
+                add_dq(step);
             }
             cp_async_wait<0>();
             block_sync();
-            pass_turn(count - 1);
+            pass_turn(step.previous(tiles));
         }
         finish(dk, dv);
+        if (draw) queue.prepare();
     }
 
   private:
     // P^T and dS^T of one query tile into shared memory.
-    DEVICE void scores(int step) const {
+    DEVICE void scores(const Step &step) const {
         const int key = warp / SCORE_QUERY_WARPS * SCORE_KEYS, query = warp % SCORE_QUERY_WARPS * SCORE_QUERIES;
-        const int stage = step % STAGES;
+        const int stage = step.stage();
         Scores p, ds;
         clear(p);
         clear(ds);
@@ -1140,7 +1187,7 @@ struct Backward {
                 FragmentAddress<HEAD_DIM_V, ACROSS>(shared + DOUT_OFFSET + stage * DOUT_BYTES), query};
             multiply<HEAD_DIM_V>(ds, v, dout);
         }
-        const int first_query = tile_of(step) * TILE_M;
+        const int first_query = step.tile * TILE_M;
         const bool masked = !sees_whole(first_query);
         weigh(p, ds, shared + STATS_OFFSET + stage * STATS_BYTES + query * 8);
         if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
@@ -1190,32 +1237,37 @@ struct Backward {
             }
     }
 
-    // What one query tile adds to dV, dK and dQ.
-    DEVICE void gradients(int step, DK &dk, DV &dv) const {
-        const int stage = step % STAGES;
-        const u32 q_tile = shared + Q_OFFSET + stage * Q_BYTES, dout_tile = shared + DOUT_OFFSET + stage * DOUT_BYTES;
+    // What one query tile adds to dV and dK.
+    DEVICE void add_dk_dv(const Step &step, DK &dk, DV &dv) const {
+        const u32 q_tile = shared + Q_OFFSET + step.stage() * Q_BYTES,
+                  dout_tile = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
         const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        multiply<TILE_M>(dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
-                         ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
-        multiply<TILE_M>(dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
-                         ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+        multiply<TILE_M>(
+            dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
+            ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
+        multiply<TILE_M>(
+            dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
+            ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+    }
 
+    // The item's part of dQ of one query tile.
+    DEVICE void add_dq(const Step &step) const {
         const int row_warp = warp / DQ_COLUMN_WARPS, pair = warp % DQ_COLUMN_WARPS * DQ_PAIRS;
         DQ dq;
         clear(dq);
-        multiply<TILE_N>(dq, ColumnsOfA<TILE_M>{FragmentAddress<TILE_M, ACROSS>(shared + DS_OFFSET), row_warp * DQ_ROWS / 16},
-                         ColumnsOfB<HEAD_DIM, DQ_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), pair});
-        if (work.sequence.accumulator_row < 0)
+        multiply<TILE_N>(
+            dq, ColumnsOfA<TILE_M>{FragmentAddress<TILE_M, ACROSS>(shared + DS_OFFSET), row_warp * DQ_ROWS / 16},
+            ColumnsOfB<HEAD_DIM, DQ_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), pair});
+        if (s.accumulator_row < 0)
             write_dq(step, dq, row_warp * DQ_ROWS, pair * 2);
         else
-            add_dq(step, dq, row_warp, pair * 2);
+            accumulate_dq(step, dq, row_warp, pair * 2);
     }
 
     // The only key tile: dQ is complete.
-    DEVICE void write_dq(int step, const DQ &dq, int row, int block) const {
-        const Sequence &s = work.sequence;
-        const Rows rows = rows_of(args.dq, s.q_batch, s.q_begin, head_of(step));
-        const int g = lane_index() / 4, t = lane_index() % 4, first = tile_of(step) * TILE_M + row;
+    DEVICE void write_dq(const Step &step, const DQ &dq, int row, int block) const {
+        const Rows rows = rows_of(args.dq, s.q_batch, s.q_begin, step.head);
+        const int g = lane_index() / 4, t = lane_index() % 4, first = step.tile * TILE_M + row;
 #pragma unroll
         for (int m = 0; m < DQ_ROWS / 16; m++)
 #pragma unroll
@@ -1226,13 +1278,14 @@ struct Backward {
 #pragma unroll
                 for (int n = 0; n < DQ_PAIRS * 2; n++)
                     if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS)
-                        store_pair(to + n * 8, pack(dq[m][n][2 * half] * args.scale, dq[m][n][2 * half + 1] * args.scale));
+                        store_pair(to + n * 8,
+                                   pack(dq[m][n][2 * half] * args.scale, dq[m][n][2 * half + 1] * args.scale));
             }
     }
 
-    DEVICE void add_dq(int step, const DQ &dq, int row_warp, int block) const {
-        const Sequence &s = work.sequence;
-        float *tile = accumulator_tile(args.accumulator, head_of(step), args.accumulator_rows, s.accumulator_row, tile_of(step));
+    DEVICE void accumulate_dq(const Step &step, const DQ &dq, int row_warp, int block) const {
+        float *tile =
+            accumulator_tile(args.accumulator, step.head, args.accumulator_rows, s.accumulator_row, step.tile);
         if (lane_index() == 0) global_wait_equal(turn(step), turn_number(step));
         warp_sync();
 #pragma unroll
@@ -1245,29 +1298,28 @@ struct Backward {
                 }
     }
 
-    DEVICE u32 *turn(int step) const {
-        return turn_of(args.turns, head_of(step), args.accumulator_rows, work.sequence.accumulator_row, tile_of(step));
+    DEVICE u32 *turn(const Step &step) const {
+        return turn_of(args.turns, step.head, args.accumulator_rows, s.accumulator_row, step.tile);
     }
     // Key tiles that add to a query tile before this one: those after it.
-    DEVICE u32 turn_number(int step) const {
-        return static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile_of(step)).end - 1 - work.block);
+    DEVICE u32 turn_number(const Step &step) const {
+        return static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(step.tile).end - 1 - block);
     }
     // After a block sync: all warps have added their parts of a step.
-    DEVICE void pass_turn(int step) const {
-        if (thread_index() == 0 && work.sequence.accumulator_row >= 0) global_release_add(turn(step), 1);
+    DEVICE void pass_turn(const Step &step) const {
+        if (thread_index() == 0 && s.accumulator_row >= 0) global_release_add(turn(step), 1);
     }
 
     // dK and dV leave through the tiles of K and V.
     DEVICE void finish(const DK &dk, const DV &dv) const {
-        const Sequence &s = work.sequence;
         const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
         put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
         put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
         block_sync();
-        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, work.head), shared + K_OFFSET, first_key,
-                                              s.k_len, thread_index());
-        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, work.head), shared + V_OFFSET, first_key,
-                                                s.k_len, thread_index());
+        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, key_head), shared + K_OFFSET,
+                                              first_key, s.k_len, thread_index());
+        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, key_head), shared + V_OFFSET,
+                                                first_key, s.k_len, thread_index());
     }
 };
 
@@ -1282,7 +1334,10 @@ KERNEL(THREADS, BLOCKS_PER_SM) vf_bwd_sm80_d64_bf16_deterministic(PARAMETER Back
     for (;;) {
         const Work &work = queue.next();
         if (!work.more) break;
-        Backward(args, work).run();
-        queue.publish_next();
+        const int head = uniform(work.head);
+        for (int i = 0; i < queue.chunk; i++) {
+            if (i > 0) block_sync();
+            Backward(args, work, head + i).run(queue, i == queue.chunk - 1);
+        }
     }
 }

@@ -76,6 +76,11 @@ DEVICE void warp_sync() { __syncwarp(); }
 template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
+DEVICE u32 opaque(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
@@ -147,13 +152,16 @@ DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
 }
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's groups are incomplete.
-template <int PENDING> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 
 DEVICE void store_shared(u32 address, u32 value) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 DEVICE void store_shared(u32 address, Vector4 v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 DEVICE Vector4 load_shared(u32 address) {
     Vector4 v;
@@ -353,18 +361,30 @@ static_assert(sizeof(CheckReport) == 16, "ORDER args");
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
 // them by ticket, in order, and may wait only for work with lower tickets.
 //
-// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block, last rows
-// first (with a causal mask the longest first), over its heads, query heads of one key head side by side.
+// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block over its heads, query
+// heads of one key head side by side. Blocks go last first, or first first: whichever is longest first with a causal mask, or in the backward's
+// deterministic mode the order of turns.
 
 
-constexpr i64 L2_SECTION_BYTES = 32 << 20;
+constexpr float L2_SECTION_BYTES = 32 << 20;
 
 struct Work {
     Sequence sequence;
-    int head, block;
-    int more; // 0: no work is left
+    int head;  // the first of WorkQueue's chunk
+    int block;
+    int more;  // 0: no work is left
     int reserved;
 };
+
+// How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
+// plenty (16 for every block of threads) up to 8 heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads) {
+    int chunk =
+        static_cast<int>(smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * 16), static_cast<i64>(1)),
+                                 static_cast<i64>(smaller(heads, 8))));
+    while (heads % chunk != 0) chunk--;
+    return chunk;
+}
 
 // The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
 DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
@@ -373,7 +393,7 @@ DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
         const i64 step = (count + WARP - 1) / WARP;
         const i64 probe = low + lane_index() * step;
         const bool before = lane_index() * step < count && load(first_block + probe) <= at;
-        const int passed = population(warp_ballot(before)); // at least one: first_block[low] <= at
+        const int passed = population(warp_ballot(before));  // at least one: first_block[low] <= at
         low += (passed - 1) * step;
         count = smaller(step, count - (passed - 1) * step);
     }
@@ -384,12 +404,12 @@ DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
 struct ListReader {
     const i64 *first_block;
     const Sequence *sequences;
-    i64 blocks, entries; // blocks: of one head, all entries together
+    i64 blocks, entries;  // blocks: of one head, all entries together
 
     struct Place {
         Sequence sequence;
-        i64 first; // blocks of all earlier entries
-        int block, blocks; // in the entry
+        i64 first;          // blocks of all earlier entries
+        int block, blocks;  // in the entry
     };
 
     DEVICE explicit ListReader(const Schedule &schedule)
@@ -405,62 +425,61 @@ struct ListReader {
     }
 };
 
-// Item `item` of `heads` heads, in the order described above; row_bytes: what one row of the streamed operands occupies in one head.
-DEVICE Work decode_work(const ListReader &list, u64 item, int heads, int group, int row_bytes) {
+// Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
+// is whole chunks, and whole groups of query heads as long as a group fits.
+DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
     Work work = {};
-    if (item >= static_cast<u64>(list.blocks) * heads) return work;
-    const ListReader::Place place = list.find(static_cast<i64>(item / heads));
-    const i64 streamed = larger(place.sequence.q_len, place.sequence.k_len);
-    const i64 fitting = L2_SECTION_BYTES / larger(streamed * row_bytes, static_cast<i64>(1)) / group;
-    const int section_heads = static_cast<int>(smaller(larger(fitting, static_cast<i64>(1)) * group, static_cast<i64>(heads)));
-    const u64 local = item - static_cast<u64>(place.first) * heads;
-    const u64 section_items = static_cast<u64>(section_heads) * place.blocks;
+    if (item >= static_cast<u64>(list.blocks) * chunks) return work;
+    const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    const float streamed =
+        static_cast<float>(larger(place.sequence.q_len, place.sequence.k_len)) * row_bytes * group_chunks;
+    const int fitting =
+        static_cast<int>(smaller(L2_SECTION_BYTES * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
+    const int section_chunks = smaller(larger(fitting, 1) * group_chunks, chunks);
+    const u64 local = item - static_cast<u64>(place.first) * chunks;
+    const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
     const int section = static_cast<int>(local / section_items);
-    const int rest = static_cast<int>(local % section_items);
-    const int width = smaller(section_heads, heads - section * section_heads);
+    const int rest = static_cast<int>(local - section * section_items);
+    const int width = smaller(section_chunks, chunks - section * section_chunks);
     work.sequence = place.sequence;
-    work.head = section * section_heads + rest % width;
+    work.head = section * section_chunks + rest % width;  // in chunks
     work.block = place.blocks - 1 - rest / width;
     work.more = 1;
     return work;
 }
 
-// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one may still be
-// read; the block sync at the top of every item separates a slot's readers from its next writer.
+// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one is worked on; the
+// block sync at the top of every item separates a slot's readers from its next writer. A block so holds two tickets; it works in their
+// order, so the lowest unfinished ticket is always being worked on.
 struct WorkQueue {
     const Schedule &schedule;
-    Work *slots; // Work[2]
-    int heads, group, row_bytes;
-    u64 ticket; // of the item after the current one; lane 0 of warp 0
-    int turn;
+    Work *slots;  // Work[2]
+    int heads, group;
+    float row_bytes;  // of one head
+    int chunk, turn;
 
     DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
-        : schedule(list), slots(slot_memory), heads(head_count), group(group_size), row_bytes(bytes), ticket(0), turn(0) {
-        if (thread_index() < WARP) {
-            draw();
-            publish();
-        }
+        : schedule(list), slots(slot_memory), heads(head_count), group(group_size),
+          row_bytes(static_cast<float>(bytes)), chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
+        prepare();
     }
     // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did
     // before is complete when it returns.
     DEVICE const Work &next() {
         block_sync();
         const Work &work = slots[turn];
-        if (work.more && thread_index() < WARP) draw();
         turn ^= 1;
         return work;
     }
-    // Warp 0, after the work on the current item and before next().
-    DEVICE void publish_next() {
-        if (thread_index() < WARP) publish();
-    }
-
-  private:
-    DEVICE void draw() {
+    // Warp 0 draws the item after the current one: once between two calls of next(), best while copies are under way. Who waits for turns draws
+    // at the end: an item that is held back would hold back all that wait for it.
+    DEVICE void prepare() const {
+        if (thread_index() >= WARP) return;
+        u64 ticket = 0;
         if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(schedule.header)->ticket, 1);
-    }
-    DEVICE void publish() {
-        const Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads, group, row_bytes);
+        Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads / chunk, larger(group / chunk, 1),
+                                row_bytes * static_cast<float>(chunk));
+        work.head *= chunk;
         if (lane_index() == 0) slots[turn] = work;
         warp_sync();
     }
@@ -480,7 +499,7 @@ struct Range {
 
 struct Mask {
     int q_len, k_len, shift;
-    int left, right; // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
+    int left, right;  // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
 
     DEVICE Mask(const Sequence &s, int window_left, int window_right)
         : q_len(s.q_len), k_len(s.k_len), shift(s.k_len - s.q_len), left(window_left), right(window_right) {}
@@ -580,7 +599,7 @@ template <int M> struct Softmax {
                 float total = sum[m][half];
                 total += shuffle_xor(total, 1);
                 total += shuffle_xor(total, 2);
-                const bool unseen = total == 0.0f; // a seen row's sum holds the weight that set its reference
+                const bool unseen = total == 0.0f;  // a seen row's sum holds the weight that set its reference
                 scale[m][half] = unseen ? 0.0f : rcp(total);
                 lse[m][half] = unseen ? -infinity() : (reference[m][half] + lg2(total)) * LN_2;
             }
@@ -684,7 +703,8 @@ DEVICE void mma_m16n8k16_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 }
 // mma.sync.aligned.m16n8k8.row.col.f32.bf16, sm_80, ISA 7.0.
 DEVICE void mma_m16n8k8_bf16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0));
 }
@@ -697,7 +717,8 @@ DEVICE void mma_m16n8k16_fp16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 }
 // mma.sync.aligned.m16n8k8.row.col.f32.f16, sm_80, ISA 7.0.
 DEVICE void mma_m16n8k8_fp16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(b0));
 }
@@ -722,14 +743,14 @@ template <int COLUMNS, Arrangement ARRANGEMENT> struct FragmentAddress {
     using Tile = SharedTile<COLUMNS>;
     // Pairs of chunks that the swizzle permutes among themselves; its lowest bit only swaps the chunks of a pair.
     static constexpr u32 PAIRS = Tile::SWIZZLE_BITS > 1 ? 1u << (Tile::SWIZZLE_BITS - 1) : 1;
-    u32 tile; // shared address of row 0
-    u32 lane; // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
+    u32 tile;  // shared address of row 0
+    u32 lane;  // this lane's row and swizzled chunk, in bytes: the only part that differs between lanes
 
     // Rows given to at() are multiples of 8, so the lane's swizzle is fixed.
     DEVICE explicit FragmentAddress(u32 tile_address) : tile(tile_address) {
         const u32 index = static_cast<u32>(lane_index());
         const u32 row = ARRANGEMENT == DOWN ? index & 15 : (index & 7) + (index >> 4 << 3);
-        lane = Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1);
+        lane = opaque(Tile::offset(row, ARRANGEMENT == DOWN ? index >> 4 : index >> 3 & 1));
     }
     // Address for the 16 rows from `row` and the 16 columns from 16 * pair.
     DEVICE u32 at(int row, int pair) const {
@@ -755,7 +776,9 @@ template <int COLUMNS> struct RowsOfA {
     FragmentAddress<COLUMNS, DOWN> address;
     int row;
     DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4(a, address.at(row + m * 16, step)); }
-    DEVICE void load_half(u32 (&a)[4], int m, int step) const { ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step)); }
+    DEVICE void load_half(u32 (&a)[4], int m, int step) const {
+        ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step));
+    }
 };
 // A operand stored as [k][m]; `pair` is the first 16 columns of this warp.
 template <int COLUMNS> struct ColumnsOfA {
@@ -804,14 +827,17 @@ template <int COLUMNS, bool EXACT = true> struct ColumnsOfB {
     FragmentAddress<COLUMNS, DOWN> address;
     int first_pair;
     DEVICE int blocks(int wanted) const { return EXACT ? wanted : COLUMNS / 8 - 2 * first_pair; }
-    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair)); }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair));
+    }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
         ldmatrix_x2_trans(b[0], b[1], address.at(step * 16, first_pair + pair));
     }
 };
 
 // c += A B over K columns of the contraction, a multiple of 16.
-template <int K, int M, int N, typename A, typename B> DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
 #pragma unroll
     for (int step = 0; step < K / 16; step++) {
         u32 fa[M][4];
@@ -838,7 +864,8 @@ template <int K, int M, int N, typename A, typename B> DEVICE void multiply(floa
 }
 
 // The last 8 columns of a contraction over K = 8 * odd: A stored as [m][k] or in registers, B stored as [n][k].
-template <int K, int M, int N, typename A, typename B> DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
     constexpr int STEP = K / 16;
     u32 fa[M][4];
 #pragma unroll
@@ -856,8 +883,8 @@ template <int K, int M, int N, typename A, typename B> DEVICE void multiply_tail
 
 // One head's rows of an operand, from some row on.
 struct Rows {
-    u16 *data;      // row 0
-    i64 row_stride; // elements
+    u16 *data;       // row 0
+    i64 row_stride;  // elements
 
     DEVICE u16 *row(int i) const { return data + static_cast<i64>(i) * row_stride; }
 };
@@ -866,7 +893,8 @@ DEVICE Rows rows_of(const Operand &operand, int batch, i64 row, int head) {
     return {pointer<u16>(operand.data) + offset, operand.row_stride};
 }
 DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
-    return pointer<float>(operand.data) + (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
+    return pointer<float>(operand.data) +
+           (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
 }
 
 // Operands whose rows may start at any 2-byte address: elements travel one by one.
@@ -1037,17 +1065,18 @@ DEVICE void mask_scores(Scores &scores, const Mask &mask, int first_row, int fir
 // One work item's operands, and the walk over its key tiles.
 struct Forward {
     const ForwardArgs &args;
-    const u32 shared, q_tile; // this warp's part of q
+    const u32 shared, q_tile;  // this warp's part of q
     const int warp;
 
     DEVICE explicit Forward(const ForwardArgs &a)
         : args(a), shared(shared_address(shared_memory())),
-          q_tile(shared + Q_OFFSET + uniform(thread_index() / WARP) * Q_WARP_BYTES), warp(uniform(thread_index() / WARP)) {}
+          q_tile(shared + Q_OFFSET + uniform(thread_index() / WARP) * Q_WARP_BYTES),
+          warp(uniform(thread_index() / WARP)) {}
 
     // Every warp brings its own rows; visible to the warp after cp_async_wait and any sync.
-    DEVICE void load_q(const Work &work, int first_row) const {
-        const Rows q = rows_of(args.q, work.sequence.q_batch, work.sequence.q_begin, work.head);
-        load_tile<WARP_ROWS, HEAD_DIM, WARP>(q_tile, q, first_row, work.sequence.q_len, lane_index());
+    DEVICE void load_q(const Sequence &s, int head, int first_row) const {
+        load_tile<WARP_ROWS, HEAD_DIM, WARP>(q_tile, rows_of(args.q, s.q_batch, s.q_begin, head), first_row, s.q_len,
+                                             lane_index());
     }
     DEVICE void load_kv(const Rows &k, const Rows &v, int tile, int k_len) const {
         const int stage = tile % STAGES, first = tile * TILE_N;
@@ -1055,30 +1084,33 @@ struct Forward {
         load_tile<TILE_N, HEAD_DIM_V, THREADS>(shared + V_OFFSET + stage * V_BYTES, v, first, k_len, thread_index());
     }
 
-    DEVICE void run(const Work &work) const {
-        const Mask mask(work.sequence, args.window_left, args.window_right);
-        const Range seen = mask.key_tiles<TILE_M, TILE_N>(work.block);
+    // One head of an item. The first draws the next item while its operands are on their way.
+    DEVICE void run(const Work &work, int head, const WorkQueue &queue) const {
+        const Sequence &s = work.sequence;
+        const Mask mask(s, args.window_left, args.window_right);
+        const int block = uniform(work.block);
+        const Range seen = mask.key_tiles<TILE_M, TILE_N>(block);
         const Range tiles = {uniform(seen.begin), uniform(seen.end)};
-        const Range whole = mask.whole_key_tiles<TILE_M, TILE_N>(work.block);
-        const int first_row = work.block * TILE_M + warp * WARP_ROWS;
-        const int k_len = work.sequence.k_len;
+        const Range whole = mask.whole_key_tiles<TILE_M, TILE_N>(block);
+        const int first_row = block * TILE_M + warp * WARP_ROWS;
+        const bool draw = head == work.head;
 
         Output output;
         Softmax<M_BLOCKS> softmax;
         clear(output);
         if (tiles.end > tiles.begin) {
-            const int key_head = work.head / args.group;
-            const Rows k = rows_of(args.k, work.sequence.k_batch, work.sequence.k_begin, key_head);
-            const Rows v = rows_of(args.v, work.sequence.k_batch, work.sequence.k_begin, key_head);
-            load_q(work, first_row);
+            const Rows k = rows_of(args.k, s.k_batch, s.k_begin, head / args.group);
+            const Rows v = rows_of(args.v, s.k_batch, s.k_begin, head / args.group);
+            load_q(s, head, first_row);
 #pragma unroll
             for (int i = 0; i < STAGES - 1; i++) {
-                if (tiles.end - 1 - i >= tiles.begin) load_kv(k, v, tiles.end - 1 - i, k_len);
+                if (tiles.end - 1 - i >= tiles.begin) load_kv(k, v, tiles.end - 1 - i, s.k_len);
                 cp_async_commit();
             }
+            if (draw) queue.prepare();
             const RowsOfA<HEAD_DIM> q = {FragmentAddress<HEAD_DIM, DOWN>(q_tile), 0};
             for (int tile = tiles.end - 1; tile >= tiles.begin; tile--) {
-                load_kv(k, v, tile, k_len);
+                load_kv(k, v, tile, s.k_len);
                 cp_async_commit();
                 cp_async_wait<0>();
                 block_sync();
@@ -1091,8 +1123,10 @@ struct Forward {
                 block_sync();
             }
             cp_async_wait<0>();
+        } else if (draw) {
+            queue.prepare();
         }
-        finish(work, first_row, output, softmax);
+        finish(s, head, first_row, output, softmax);
     }
 
   private:
@@ -1120,24 +1154,22 @@ struct Forward {
     }
 
     // o leaves through this warp's part of q, whose rows only this warp has read.
-    DEVICE void finish(const Work &work, int first_row, const Output &output, Softmax<M_BLOCKS> &softmax) const {
+    DEVICE void finish(const Sequence &s, int head, int first_row, const Output &output,
+                       Softmax<M_BLOCKS> &softmax) const {
         float scale[M_BLOCKS][2], lse[M_BLOCKS][2];
         softmax.finish(scale, lse);
-        const Sequence &s = work.sequence;
-        const int valid = s.q_len - first_row;
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();
-        store_tile<WARP_ROWS, HEAD_DIM_V, WARP>(rows_of(args.o, s.q_batch, s.q_begin, work.head), q_tile, first_row, s.q_len,
+        store_tile<WARP_ROWS, HEAD_DIM_V, WARP>(rows_of(args.o, s.q_batch, s.q_begin, head), q_tile, first_row, s.q_len,
                                                 lane_index());
         if (args.lse.data != 0 && lane_index() % 4 == 0) {
 #pragma unroll
             for (int m = 0; m < M_BLOCKS; m++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
-                    const int row = m * 16 + half * 8 + lane_index() / 4;
-                    if (row < valid)
-                        store(float_at(args.lse, s.q_batch, s.q_begin + first_row + row, work.head), lse[m][half]);
+                    const int row = first_row + m * 16 + half * 8 + lane_index() / 4;
+                    if (row < s.q_len) store(float_at(args.lse, s.q_batch, s.q_begin + row, head), lse[m][half]);
                 }
         }
     }
@@ -1149,11 +1181,15 @@ KERNEL(THREADS, BLOCKS_PER_SM) vf_fwd_sm80_d72_v40_fp16_window_softcap_unaligned
     allow_successor();
     wait_for_predecessor();
     const Forward forward(args);
-    WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads, args.group, (HEAD_DIM + HEAD_DIM_V) * 2);
+    WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads, args.group,
+                    (HEAD_DIM + HEAD_DIM_V) * 2);
     for (;;) {
         const Work &work = queue.next();
         if (!work.more) break;
-        forward.run(work);
-        queue.publish_next();
+        const int head = uniform(work.head);
+        for (int i = 0; i < queue.chunk; i++) {
+            if (i > 0) block_sync();
+            forward.run(work, head + i, queue);
+        }
     }
 }

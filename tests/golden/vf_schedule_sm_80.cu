@@ -2,7 +2,7 @@
 //
 //   varflash show --spec 'kernel=schedule arch=sm_80'
 //
-// Budget: 1024 threads, 4120 bytes of shared memory, 1 blocks per SM, 64 registers per thread.
+// Budget: 768 threads, 4120 bytes of shared memory, 1 blocks per SM, 80 registers per thread.
 
 // ---- Contract ---------------------------------------------------------------------------------------------------------
 //
@@ -72,6 +72,11 @@ DEVICE void warp_sync() { __syncwarp(); }
 template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
+DEVICE u32 opaque(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
@@ -143,13 +148,16 @@ DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
 }
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's groups are incomplete.
-template <int PENDING> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 
 DEVICE void store_shared(u32 address, u32 value) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 DEVICE void store_shared(u32 address, Vector4 v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 DEVICE Vector4 load_shared(u32 address) {
     Vector4 v;
@@ -193,9 +201,9 @@ DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
 
 
 
-constexpr int THREADS = 1024;
-constexpr int BINS = 256;            // 8 an octave of lengths below 2^30; the last is for empty sides
-constexpr int LONGEST = (1 << 30) - 1; // tile arithmetic of the attention kernels is 32-bit
+constexpr int THREADS = 768;
+constexpr int BINS = 256;               // 8 an octave of lengths below 2^30; the last is for empty sides
+constexpr int LONGEST = (1 << 30) - 1;  // tile arithmetic of the attention kernels is 32-bit
 
 struct Operand {
     u64 data;  // first element
@@ -336,7 +344,8 @@ static_assert(sizeof(CheckReport) == 16, "ORDER args");
 
 
 DEVICE i64 read_length(const Lengths &lengths, i64 index) {
-    return lengths.wide ? load(pointer<const i64>(lengths.data) + index) : load(pointer<const i32>(lengths.data) + index);
+    return lengths.wide ? load(pointer<const i64>(lengths.data) + index)
+                        : load(pointer<const i32>(lengths.data) + index);
 }
 DEVICE i64 clamp(i64 value, i64 low, i64 high) { return smaller(larger(value, low), high); }
 // Order between blocks and between kernels.
@@ -367,7 +376,7 @@ constexpr u64 ONE_ENTRY = static_cast<u64>(1) << COUNT_SHIFT;
 constexpr u64 BLOCKS_MASK = ONE_ENTRY - 1;
 
 struct Shared {
-    u64 bins[2][BINS]; // by q, by k
+    u64 bins[2][BINS];  // by q, by k
     u64 totals[2];
     u64 accumulator_rows;
 };
@@ -408,7 +417,7 @@ DEVICE u64 take(u64 *bins, int bin, u64 amount, bool active) {
 
 // One side of one sequence.
 struct Side {
-    i64 begin, gap_begin, lead; // lead: rows before the first sequence, in sequence 0 of a packed tensor
+    i64 begin, gap_begin, lead;  // lead: rows before the first sequence, in sequence 0 of a packed tensor
     i64 gap;
     int used;
 };
@@ -453,7 +462,8 @@ struct List {
     DEVICE void close(u64 total, u64 accumulator_rows) const {
         const i64 entries = static_cast<i64>(total >> COUNT_SHIFT), blocks = static_cast<i64>(total & BLOCKS_MASK);
         store(pointer<i64>(schedule.first_block) + entries, blocks);
-        store(pointer<ScheduleHeader>(schedule.header), ScheduleHeader{0, blocks, entries, static_cast<i64>(accumulator_rows)});
+        store(pointer<ScheduleHeader>(schedule.header),
+              ScheduleHeader{0, blocks, entries, static_cast<i64>(accumulator_rows)});
     }
 };
 
@@ -461,7 +471,9 @@ struct Scheduler {
     const ScheduleArgs &args;
     Shared &shared;
 
-    DEVICE List list(int k_side) const { return {k_side ? args.by_k : args.by_q, shared.bins[k_side], k_side ? args.tile_n : args.tile_m}; }
+    DEVICE List list(int k_side) const {
+        return {k_side ? args.by_k : args.by_q, shared.bins[k_side], k_side ? args.tile_n : args.tile_m};
+    }
 
     // Rows of dQ accumulators, if the keys take more than one tile: they are summed there. Fits unless lengths are broken; then the
     // sequence is dropped.
@@ -485,7 +497,8 @@ struct Scheduler {
     }
     static DEVICE int slot(const Lengths &cu, i64 index) { return cu.data ? 0 : static_cast<int>(index); }
 
-    template <bool PLACE> DEVICE void sequence(const RawSide &raw_q, const RawSide &raw_k, i64 index, bool active) const {
+    template <bool PLACE>
+    DEVICE void sequence(const RawSide &raw_q, const RawSide &raw_k, i64 index, bool active) const {
         const Side q = clamp_side(raw_q, args.cu_q, index, args.batch, args.q_rows);
         const Side k = clamp_side(raw_k, args.cu_k, index, args.batch, args.k_rows);
         Sequence s;
