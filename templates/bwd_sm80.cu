@@ -239,6 +239,9 @@ struct Backward {
         return mask.key_end(first_query) >= first_key + TILE_N && mask.key_begin(first_query + TILE_M - 1) <= first_key;
     }
 
+    // No weight exceeds 1, but an exponent does by the rounding errors of score and lse, which grow with them: finite, whatever the logits are.
+    static DEVICE float weight(float exponent) { return ex2(min_nan(exponent, 0.0f)); }
+
     // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
     DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
         //% if softcap then
@@ -257,10 +260,10 @@ struct Backward {
                 for (int i = 0; i < 4; i++) {
                     //% if softcap then
                     const float capped = cap_score(p[m][n][i], inverse);
-                    p[m][n][i] = ex2(fma_f32(capped, factor, -lse[i % 2]));
+                    p[m][n][i] = weight(fma_f32(capped, factor, -lse[i % 2]));
                     ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]) * fma_f32(-capped, capped, 1.0f);
                     //% else
-                    p[m][n][i] = ex2(fma_f32(p[m][n][i], factor, -lse[i % 2]));
+                    p[m][n][i] = weight(fma_f32(p[m][n][i], factor, -lse[i % 2]));
                     ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
                     //% end -- softcap
                 }

@@ -221,7 +221,7 @@ struct Forward {
     DEVICE void finish(const Sequence &s, int head, int first_row, const Output &output,
                        Softmax<M_BLOCKS> &softmax) const {
         float scale[M_BLOCKS][2], lse[M_BLOCKS][2];
-        softmax.finish(scale, lse);
+        softmax.finish(scale, lse, score_factor());
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();

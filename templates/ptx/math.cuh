@@ -22,6 +22,12 @@ DEVICE float rcp(float x) {
 DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // max.f32, sm_10, ISA 1.0: a NaN loses against a number.
 DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+// min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
+DEVICE float min_nan(float a, float b) {
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
 
 // cvt.rn.bf16x2.f32, sm_80, ISA 7.0: two floats rounded to nearest even; lo goes to the lower 16 bits.
 DEVICE u32 pack_bf16(float lo, float hi) {

@@ -120,6 +120,12 @@ DEVICE float rcp(float x) {
 DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // max.f32, sm_10, ISA 1.0: a NaN loses against a number.
 DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+// min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
+DEVICE float min_nan(float a, float b) {
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
 
 // cvt.rn.bf16x2.f32, sm_80, ISA 7.0: two floats rounded to nearest even; lo goes to the lower 16 bits.
 DEVICE u32 pack_bf16(float lo, float hi) {
@@ -543,7 +549,9 @@ struct Mask {
         return {0, (q_len + M - 1) / M};
     }
 };
-// Online softmax over key tiles, in the base-2 domain: weights are 2^(score * factor - reference), factor = softmax_scale * log2(e).
+// Online softmax over key tiles, in the base-2 domain: weights are 2^((score - reference) * factor), factor = softmax_scale * log2(e). The
+// difference comes first: the score that set the reference then weighs exactly 1, however large it is (a fused score * factor - reference would
+// leave a rounding error of the product, which at a logit of 1e30 is 1e23).
 //
 // Every row keeps a reference and the sum of its weights. FlashAttention-2 (arXiv:2307.08691) moves the reference to the running
 // maximum at every tile, which costs two shuffles a row and a pass over the output. Here the reference only follows when a score
@@ -582,7 +590,7 @@ template <int M> struct Softmax {
 #pragma unroll
                 for (int n = 0; n < N; n++)
                     top[m][half] = max_f32(top[m][half], max_f32(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-                outgrown |= fma_f32(top[m][half], factor, -reference[m][half]) > HEADROOM;
+                outgrown |= (top[m][half] - reference[m][half]) * factor > HEADROOM;
             }
         if (warp_any(outgrown)) raise(top, output, factor);
 #pragma unroll
@@ -591,13 +599,13 @@ template <int M> struct Softmax {
             for (int n = 0; n < N; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    scores[m][n][i] = ex2(fma_f32(scores[m][n][i], factor, -reference[m][i / 2]));
+                    scores[m][n][i] = ex2((scores[m][n][i] - reference[m][i / 2]) * factor);
                     sum[m][i / 2] += scores[m][n][i];
                 }
     }
 
     // Sums over the four lanes of each row; then 1 / sum (0 for a row without a key) and the natural logarithm of the sum of exps.
-    DEVICE void finish(float (&scale)[M][2], float (&lse)[M][2]) {
+    DEVICE void finish(float (&scale)[M][2], float (&lse)[M][2], float factor) {
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
@@ -607,7 +615,7 @@ template <int M> struct Softmax {
                 total += shuffle_xor(total, 2);
                 const bool unseen = total == 0.0f;  // a seen row's sum holds the weight that set its reference
                 scale[m][half] = unseen ? 0.0f : rcp(total);
-                lse[m][half] = unseen ? -infinity() : (reference[m][half] + lg2(total)) * LN_2;
+                lse[m][half] = unseen ? -infinity() : (reference[m][half] * factor + lg2(total)) * LN_2;
             }
     }
 
@@ -619,10 +627,9 @@ template <int M> struct Softmax {
             for (int half = 0; half < 2; half++) {
                 float highest = max_f32(top[m][half], shuffle_xor(top[m][half], 1));
                 highest = max_f32(highest, shuffle_xor(highest, 2));
-                if (!(fma_f32(highest, factor, -reference[m][half]) > HEADROOM)) continue;
-                const float next = highest * factor;
-                const float shrink = ex2(reference[m][half] - next);
-                reference[m][half] = next;
+                if (!((highest - reference[m][half]) * factor > HEADROOM)) continue;
+                const float shrink = ex2((reference[m][half] - highest) * factor);
+                reference[m][half] = highest;
                 sum[m][half] *= shrink;
 #pragma unroll
                 for (int d = 0; d < D; d++) {
@@ -1200,6 +1207,9 @@ struct Backward {
         return mask.key_end(first_query) >= first_key + TILE_N && mask.key_begin(first_query + TILE_M - 1) <= first_key;
     }
 
+    // No weight exceeds 1, but an exponent does by the rounding errors of score and lse, which grow with them: finite, whatever the logits are.
+    static DEVICE float weight(float exponent) { return ex2(min_nan(exponent, 0.0f)); }
+
     // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
     DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
         const float factor = args.scale * LOG2_E;
@@ -1212,7 +1222,7 @@ struct Backward {
             for (int m = 0; m < SCORE_KEYS / 16; m++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    p[m][n][i] = ex2(fma_f32(p[m][n][i], factor, -lse[i % 2]));
+                    p[m][n][i] = weight(fma_f32(p[m][n][i], factor, -lse[i % 2]));
                     ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
                 }
         }

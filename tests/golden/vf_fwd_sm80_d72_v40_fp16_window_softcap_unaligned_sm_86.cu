@@ -119,6 +119,12 @@ DEVICE float rcp(float x) {
 DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // max.f32, sm_10, ISA 1.0: a NaN loses against a number.
 DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+// min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
+DEVICE float min_nan(float a, float b) {
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
 
 // cvt.rn.bf16x2.f32, sm_80, ISA 7.0: two floats rounded to nearest even; lo goes to the lower 16 bits.
 DEVICE u32 pack_bf16(float lo, float hi) {
@@ -537,7 +543,9 @@ struct Mask {
         return {static_cast<int>(begin) / M, (static_cast<int>(end) + M - 1) / M};
     }
 };
-// Online softmax over key tiles, in the base-2 domain: weights are 2^(score * factor - reference), factor = softmax_scale * log2(e).
+// Online softmax over key tiles, in the base-2 domain: weights are 2^((score - reference) * factor), factor = softmax_scale * log2(e). The
+// difference comes first: the score that set the reference then weighs exactly 1, however large it is (a fused score * factor - reference would
+// leave a rounding error of the product, which at a logit of 1e30 is 1e23).
 //
 // Every row keeps a reference and the sum of its weights. FlashAttention-2 (arXiv:2307.08691) moves the reference to the running
 // maximum at every tile, which costs two shuffles a row and a pass over the output. Here the reference only follows when a score
@@ -576,7 +584,7 @@ template <int M> struct Softmax {
 #pragma unroll
                 for (int n = 0; n < N; n++)
                     top[m][half] = max_f32(top[m][half], max_f32(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-                outgrown |= fma_f32(top[m][half], factor, -reference[m][half]) > HEADROOM;
+                outgrown |= (top[m][half] - reference[m][half]) * factor > HEADROOM;
             }
         if (warp_any(outgrown)) raise(top, output, factor);
 #pragma unroll
@@ -585,13 +593,13 @@ template <int M> struct Softmax {
             for (int n = 0; n < N; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    scores[m][n][i] = ex2(fma_f32(scores[m][n][i], factor, -reference[m][i / 2]));
+                    scores[m][n][i] = ex2((scores[m][n][i] - reference[m][i / 2]) * factor);
                     sum[m][i / 2] += scores[m][n][i];
                 }
     }
 
     // Sums over the four lanes of each row; then 1 / sum (0 for a row without a key) and the natural logarithm of the sum of exps.
-    DEVICE void finish(float (&scale)[M][2], float (&lse)[M][2]) {
+    DEVICE void finish(float (&scale)[M][2], float (&lse)[M][2], float factor) {
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
@@ -601,7 +609,7 @@ template <int M> struct Softmax {
                 total += shuffle_xor(total, 2);
                 const bool unseen = total == 0.0f;  // a seen row's sum holds the weight that set its reference
                 scale[m][half] = unseen ? 0.0f : rcp(total);
-                lse[m][half] = unseen ? -infinity() : (reference[m][half] + lg2(total)) * LN_2;
+                lse[m][half] = unseen ? -infinity() : (reference[m][half] * factor + lg2(total)) * LN_2;
             }
     }
 
@@ -613,10 +621,9 @@ template <int M> struct Softmax {
             for (int half = 0; half < 2; half++) {
                 float highest = max_f32(top[m][half], shuffle_xor(top[m][half], 1));
                 highest = max_f32(highest, shuffle_xor(highest, 2));
-                if (!(fma_f32(highest, factor, -reference[m][half]) > HEADROOM)) continue;
-                const float next = highest * factor;
-                const float shrink = ex2(reference[m][half] - next);
-                reference[m][half] = next;
+                if (!((highest - reference[m][half]) * factor > HEADROOM)) continue;
+                const float shrink = ex2((reference[m][half] - highest) * factor);
+                reference[m][half] = highest;
                 sum[m][half] *= shrink;
 #pragma unroll
                 for (int d = 0; d < D; d++) {
@@ -1157,7 +1164,7 @@ struct Forward {
     DEVICE void finish(const Sequence &s, int head, int first_row, const Output &output,
                        Softmax<M_BLOCKS> &softmax) const {
         float scale[M_BLOCKS][2], lse[M_BLOCKS][2];
-        softmax.finish(scale, lse);
+        softmax.finish(scale, lse, score_factor());
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();

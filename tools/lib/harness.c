@@ -18,6 +18,13 @@ static vf_status force(struct harness *harness, bool backward) {
     return forced(harness) ? vf_dev_force(harness->context, harness->knobs[backward]) : VF_OK;
 }
 
+// Room for a pass; a problem that must be refused may be refused here already.
+static vf_status make_room(struct harness *harness, vf_status status, size_t size) {
+    if (status) return harness->problem->expect == VF_OK ? status : VF_OK;
+    if (size > harness->workspace_size) harness->workspace_size = size;
+    return VF_OK;
+}
+
 static vf_status make_workspace(struct harness *harness) {
     vf_forward_args forward;
     vf_backward_args backward;
@@ -25,12 +32,12 @@ static vf_status make_workspace(struct harness *harness) {
     void *workspace;
     tensors_forward_args(harness->problem, &harness->host, harness->bases, &forward);
     VF_TRY(force(harness, false));
-    VF_TRY(vf_forward_workspace_size(harness->context, &forward, &harness->workspace_size));
+    harness->workspace_size = 0;
+    VF_TRY(make_room(harness, vf_forward_workspace_size(harness->context, &forward, &size), size));
     if (harness->problem->backward) {
         tensors_backward_args(harness->problem, &harness->host, harness->bases, &backward);
         VF_TRY(force(harness, true));
-        VF_TRY(vf_backward_workspace_size(harness->context, &backward, &size));
-        if (size > harness->workspace_size) harness->workspace_size = size;
+        VF_TRY(make_room(harness, vf_backward_workspace_size(harness->context, &backward, &size), size));
     }
     size = harness->workspace_size + 2 * TENSOR_GUARD;
     VF_TRY(vf_dev_free(harness->context, harness->workspace));
@@ -43,7 +50,7 @@ static vf_status make_workspace(struct harness *harness) {
 vf_status harness_force(struct harness *harness, const char *knobs_forward, const char *knobs_backward) {
     harness->knobs[0] = knobs_forward;
     harness->knobs[1] = knobs_backward;
-    return forced(harness) && harness->problem->expect == VF_OK ? make_workspace(harness) : VF_OK;
+    return forced(harness) ? make_workspace(harness) : VF_OK;
 }
 
 static vf_status upload(struct harness *harness) {
@@ -64,7 +71,7 @@ vf_status harness_create(vf_context *context, const struct problem *problem, int
     *harness = (struct harness){.context = context, .problem = problem, .device = device};
     vf_status status = tensors_create(problem, threads, &harness->host);
     if (!status) status = upload(harness);
-    if (!status && problem->expect == VF_OK) status = make_workspace(harness);
+    if (!status) status = make_workspace(harness);
     if (status) harness_free(harness);
     return status;
 }
