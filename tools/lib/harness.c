@@ -19,9 +19,9 @@ static vf_status force(struct harness *harness, bool backward) {
 }
 
 // Room for a pass; a problem that must be refused may be refused here already.
-static vf_status make_room(struct harness *harness, vf_status status, size_t size) {
+static vf_status make_room(struct harness *harness, vf_status status, const size_t *size) {
     if (status) return harness->problem->expect == VF_OK ? status : VF_OK;
-    if (size > harness->workspace_size) harness->workspace_size = size;
+    if (*size > harness->workspace_size) harness->workspace_size = *size;
     return VF_OK;
 }
 
@@ -33,11 +33,11 @@ static vf_status make_workspace(struct harness *harness) {
     tensors_forward_args(harness->problem, &harness->host, harness->bases, &forward);
     VF_TRY(force(harness, false));
     harness->workspace_size = 0;
-    VF_TRY(make_room(harness, vf_forward_workspace_size(harness->context, &forward, &size), size));
+    VF_TRY(make_room(harness, vf_forward_workspace_size(harness->context, &forward, &size), &size));
     if (harness->problem->backward) {
         tensors_backward_args(harness->problem, &harness->host, harness->bases, &backward);
         VF_TRY(force(harness, true));
-        VF_TRY(make_room(harness, vf_backward_workspace_size(harness->context, &backward, &size), size));
+        VF_TRY(make_room(harness, vf_backward_workspace_size(harness->context, &backward, &size), &size));
     }
     size = harness->workspace_size + 2 * TENSOR_GUARD;
     VF_TRY(vf_dev_free(harness->context, harness->workspace));
