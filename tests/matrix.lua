@@ -85,7 +85,13 @@ local function choose_row(row, arch, all)
     for i = 1, all and #features or 1 do
       -- A stride without a common divisor visits all combinations, in an order that mixes them.
       local function combination() return features[all and i or turn * 7 % #features + 1] end
-      for _, shape in ipairs(shapes_of(row, arch, combination())) do
+      local shapes = {}
+      for _ = 1, all and 1 or #features do -- the first combination that the row serves
+        shapes = shapes_of(row, arch, combination())
+        if #shapes > 0 then break end
+        turn = turn + 1
+      end
+      for _, shape in ipairs(shapes) do
         for _ = 1, all and 1 or #features do
           turn = turn + 1
           local variant = variant_of(row, arch, combination(), shape[1], shape[2])
