@@ -242,8 +242,8 @@ reports = read_reports()
 
 -- ---- judging
 
--- Zero is wanted. Kernels whose accumulators take three quarters of the 255 registers keep a few addresses and loop-invariant values in local
--- memory; docs/performance.md says which. More than this would be accumulators.
+-- Zero is wanted. Kernels whose accumulators take three quarters of the 255 registers keep a few addresses and loop-invariant
+-- values in local memory; docs/performance.md says which. More than this would be accumulators.
 local MOST_SPILLED = 256
 
 for _, spec in ipairs(chosen) do

@@ -111,4 +111,7 @@ static inline void sample_host_free(void) {
     while (sample_blocks.count > 0) free(sample_blocks.blocks[--sample_blocks.count]);
 }
 
+// What a forward like sample_forward's needs: the schedule, and the two kernels between which sizes decide.
+enum { SAMPLE_FORWARD_KERNELS = 3 };
+
 #endif
