@@ -12,6 +12,7 @@ local args = require "gen.args"
 local budget = require "gen.budget"
 local kernels = require "gen.kernels"
 local knobs = require "gen.knobs"
+local ptx = require "gen.ptx"
 local template = require "gen.template"
 
 local gen = {}
@@ -153,7 +154,7 @@ end
 local function environment(kernel, request, facts)
   local constants = {}
   local names = {
-    entry = facts.entry, budget = facts.budget, target = request.target, cc = request.target.cc, f32 = f32,
+    entry = facts.entry, budget = facts.budget, target = request.target, cc = request.target.cc, f32 = f32, ptx = ptx,
     args_structs = args.cuda,
     constants = function() return table.concat(constants, "\n") end,
   }
