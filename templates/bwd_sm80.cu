@@ -42,7 +42,7 @@ $(args_structs())
 
 //% include "attn/schedule.cuh"
 //% include "attn/mask.cuh"
-//% include "attn/softmax.cuh"
+//% include "attn/softcap.cuh"
 //% include "tile/mma.cuh"
 //% include "tile/global.cuh"
 //% include "tile/accumulator.cuh"

@@ -35,6 +35,7 @@ $(args_structs())
 
 //% include "attn/schedule.cuh"
 //% include "attn/mask.cuh"
+//% include "attn/softcap.cuh"
 //% include "attn/softmax.cuh"
 //% include "tile/mma.cuh"
 //% include "tile/global.cuh"

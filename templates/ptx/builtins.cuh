@@ -66,6 +66,7 @@ DEVICE int leading_zeros(u32 bits) { return __clz(static_cast<int>(bits)); }
 
 DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
 DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
+DEVICE int float_to_signed(float value) { return __float_as_int(value); }
 
 DEVICE u64 atomic_add(u64 *address, u64 value) { return atomicAdd(address, value); }
 DEVICE u64 atomic_min(u64 *address, u64 value) { return atomicMin(address, value); }

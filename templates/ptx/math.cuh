@@ -22,6 +22,9 @@ DEVICE float rcp(float x) {
 DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // max.f32, sm_10, ISA 1.0: a NaN loses against a number.
 DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+DEVICE float absolute(float x) { return fabsf(x); }
+// max.s32 twice, which sm_90 has as one instruction.
+DEVICE int max3(int a, int b, int c) { return max(max(a, b), c); }
 // min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
 DEVICE float min_nan(float a, float b) {
     float y;

@@ -92,6 +92,7 @@ DEVICE int leading_zeros(u32 bits) { return __clz(static_cast<int>(bits)); }
 
 DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
 DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
+DEVICE int float_to_signed(float value) { return __float_as_int(value); }
 
 DEVICE u64 atomic_add(u64 *address, u64 value) { return atomicAdd(address, value); }
 DEVICE u64 atomic_min(u64 *address, u64 value) { return atomicMin(address, value); }
@@ -119,6 +120,9 @@ DEVICE float rcp(float x) {
 DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // max.f32, sm_10, ISA 1.0: a NaN loses against a number.
 DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+DEVICE float absolute(float x) { return fabsf(x); }
+// max.s32 twice, which sm_90 has as one instruction.
+DEVICE int max3(int a, int b, int c) { return max(max(a, b), c); }
 // min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
 DEVICE float min_nan(float a, float b) {
     float y;
@@ -545,6 +549,9 @@ struct Mask {
         return {static_cast<int>(begin) / M, (static_cast<int>(end) + M - 1) / M};
     }
 };
+// Softcap: scores become softcap * tanh(score * scale / softcap).
+
+
 // Online softmax over key tiles, in the base-2 domain: weights are 2^((score - reference) * factor), factor = softmax_scale * log2(e). The
 // difference comes first: the score that set the reference then weighs exactly 1, however large it is (a fused score * factor - reference would
 // leave a rounding error of the product, which at a logit of 1e30 is 1e23).
@@ -635,7 +642,6 @@ template <int M> struct Softmax {
             }
     }
 };
-
 // Products of tiles: accumulators in registers, operands from shared memory or registers, by mma.sync.
 //
 // A warp's accumulators are float[M][N][4]: M blocks of 16 rows, N blocks of 8 columns (layout: ptx/mma.cuh). The contraction runs in
@@ -883,6 +889,8 @@ DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
     }
 }
 // Tiles between global memory and shared memory. Every offset is 64-bit from its first multiplication.
+
+// Rows of operands in global memory. Every offset is 64-bit from its first multiplication.
 
 
 // One head's rows of an operand, from some row on.

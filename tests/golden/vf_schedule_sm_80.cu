@@ -88,6 +88,7 @@ DEVICE int leading_zeros(u32 bits) { return __clz(static_cast<int>(bits)); }
 
 DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
 DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
+DEVICE int float_to_signed(float value) { return __float_as_int(value); }
 
 DEVICE u64 atomic_add(u64 *address, u64 value) { return atomicAdd(address, value); }
 DEVICE u64 atomic_min(u64 *address, u64 value) { return atomicMin(address, value); }
@@ -115,6 +116,9 @@ DEVICE float rcp(float x) {
 DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // max.f32, sm_10, ISA 1.0: a NaN loses against a number.
 DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+DEVICE float absolute(float x) { return fabsf(x); }
+// max.s32 twice, which sm_90 has as one instruction.
+DEVICE int max3(int a, int b, int c) { return max(max(a, b), c); }
 // min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
 DEVICE float min_nan(float a, float b) {
     float y;

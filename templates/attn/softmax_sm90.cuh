@@ -1,0 +1,155 @@
+// Online softmax over key tiles on a warpgroup's accumulators: two rows a thread, and as few instructions per score as there can be, because
+// at head_dim 64 they, not the products, set the pace.
+//
+// Weights are 2^(score * factor - reference), one fused multiply-add and one ex2, factor = softmax_scale * log2(e). The reference is the
+// first seen tile's maximum and only follows when an exponent exceeds HEADROOM (FlashAttention-4 skips rescaling by the same reasoning): the
+// usual tile needs no row maximum, no shuffle and no pass over the output, only the largest exponent of each lane and one vote. Each row
+// then decides for itself by its own maximum: a row's bits do not depend on its neighbours.
+//
+// The reference is a rounded product. All of a row's weights and its LSE use the same one, so the rounding cancels, unless it is large itself:
+// beyond VAST, differences come first, (score - reference / factor) * factor, and those within float32's resolution count as none, so that the
+// score that set the reference weighs exactly 1 however large it is. A row that has seen no key has reference -LARGEST, which is vast.
+// Both are a matter of a warp's rare branch; there too a row's arithmetic depends on the row alone.
+
+//% include "attn/types.cuh"
+
+constexpr float HEADROOM = 8.0f;
+constexpr float VAST = 1 << 20;
+constexpr float RESOLUTION = 1.0f / (1 << 21);
+
+// Of element i of an accumulator (ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
+
+DEVICE float quad_max(float x) {
+    x = max_f32(x, shuffle_xor(x, 1));
+    return max_f32(x, shuffle_xor(x, 2));
+}
+DEVICE float quad_sum(float x) {
+    x += shuffle_xor(x, 1);
+    return x + shuffle_xor(x, 2);
+}
+template <int N> DEVICE void row_maxima(const float (&s)[N], float (&top)[2]) {
+    float part[4] = {s[0], s[2], s[1], s[3]};
+#pragma unroll
+    for (int i = 4; i < N; i += 4) {
+        part[0] = max_f32(part[0], s[i]);
+        part[1] = max_f32(part[1], s[i + 2]);
+        part[2] = max_f32(part[2], s[i + 1]);
+        part[3] = max_f32(part[3], s[i + 3]);
+    }
+    top[0] = quad_max(max_f32(part[0], part[2]));
+    top[1] = quad_max(max_f32(part[1], part[3]));
+}
+
+struct RowSoftmax {
+    float reference[2];  // in exponents
+    float sum[2];        // over this thread's columns
+    float factor;        // > 0
+    bool careful;        // some row of the warp is vast
+
+    DEVICE explicit RowSoftmax(float f) : factor(f), careful(false) {}
+
+    // A row of tiles begins: scores of the first become exponents.
+    template <int N> DEVICE void start(float (&s)[N]) {
+        row_maxima(s, reference);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            reference[r] = scaled(reference[r]);
+            sum[r] = 0.0f;
+        }
+        careful = warp_any(is_vast(0) || is_vast(1));
+        if (careful)
+            subtract_carefully(s);
+        else
+            subtract(s);
+    }
+
+    // Scores of a later tile become exponents. True: some exceed HEADROOM, and raise is due before they are used.
+    template <int N> DEVICE bool exponents(float (&s)[N]) const {
+        subtract(s);
+        int top[2] = {0, 0};  // compared as integers: only positive ones matter
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            top[0] = max3(top[0], float_to_signed(s[i]), float_to_signed(s[i + 1]));
+            top[1] = max3(top[1], float_to_signed(s[i + 2]), float_to_signed(s[i + 3]));
+        }
+        return warp_any(larger(top[0], top[1]) > float_to_signed(HEADROOM));
+    }
+    template <int N, int D> DEVICE void raise(float (&s)[N], float (&o)[D]) {
+        float top[2], shrink[2];
+        row_maxima(s, top);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const bool grows = top[r] > HEADROOM;
+            const float raised = smaller(reference[r] + top[r], LARGEST);
+            const float step = raised - reference[r];  // what the rounded reference has really moved by
+            shrink[r] = grows ? ex2(-step) : 1.0f;
+            top[r] = grows ? step : 0.0f;
+            reference[r] = grows ? raised : reference[r];
+        }
+        rescale(shrink, o);
+#pragma unroll
+        for (int i = 0; i < N; i++) s[i] -= top[row_half(i)];
+        careful = warp_any(is_vast(0) || is_vast(1));
+    }
+    // The same as exponents and raise together, where `careful`.
+    template <int N, int D> DEVICE void exponents_carefully(float (&s)[N], float (&o)[D]) {
+        float top[2], shrink[2];
+        row_maxima(s, top);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const bool unseen = reference[r] == -LARGEST;
+            const float growth = (top[r] - reference[r] * rcp(factor)) * factor;
+            const bool moves = is_vast(r) && top[r] > -infinity() && (unseen || growth > HEADROOM);
+            shrink[r] = moves ? (unseen ? 0.0f : ex2(-growth)) : 1.0f;
+            reference[r] = moves ? scaled(top[r]) : reference[r];
+        }
+        rescale(shrink, o);
+        subtract_carefully(s);
+        raise(s, o);
+    }
+
+    // Exponents become weights, and join the sums.
+    template <int N> DEVICE void weigh(float (&s)[N]) {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            s[i] = ex2(s[i]);
+            sum[row_half(i)] += s[i];
+        }
+    }
+
+    // 1 / sum (0 for a row without a key) and the natural logarithm of the sum of exps.
+    DEVICE void finish(int r, float &scale, float &lse) const {
+        const float total = quad_sum(sum[r]);
+        const bool unseen = total == 0.0f;  // a seen row's sum holds the weight that set its reference
+        scale = unseen ? 0.0f : rcp(total);
+        lse = unseen ? -infinity() : (reference[r] + lg2(total)) * LN_2;
+    }
+
+  private:
+    DEVICE bool is_vast(int r) const { return !(reference[r] < VAST && reference[r] > -VAST); }
+    DEVICE float scaled(float score) const {
+        return score == infinity() ? score : larger(smaller(score * factor, LARGEST), -LARGEST);
+    }
+    template <int N> DEVICE void subtract(float (&s)[N]) const {
+#pragma unroll
+        for (int i = 0; i < N; i++) s[i] = fma_f32(s[i], factor, -reference[row_half(i)]);
+    }
+    template <int N> DEVICE void subtract_carefully(float (&s)[N]) const {
+        const float vast_score[2] = {larger(reference[0] * rcp(factor), -LARGEST),
+                                     larger(reference[1] * rcp(factor), -LARGEST)};
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const int r = row_half(i);
+            float difference = s[i] - vast_score[r];
+            if (absolute(difference) <= absolute(vast_score[r]) * RESOLUTION) difference = 0.0f;
+            s[i] = is_vast(r) ? difference * factor : fma_f32(s[i], factor, -reference[r]);
+        }
+    }
+    template <int D> DEVICE void rescale(const float (&shrink)[2], float (&o)[D]) {
+        sum[0] *= shrink[0];
+        sum[1] *= shrink[1];
+#pragma unroll
+        for (int i = 0; i < D; i++) o[i] *= shrink[row_half(i)];
+    }
+};

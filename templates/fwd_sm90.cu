@@ -1,0 +1,500 @@
+// ---- Contract ---------------------------------------------------------------------------------------------------------
+//
+// Variable-length attention forward for Hopper: copy engine and wgmma, sm_90a.
+//
+//     o = softmax(mask(softmax_scale * q k^T)) v      lse = log of the softmax's denominator      (docs/design.md, contract)
+//
+// One block per SM, persistent. A scheduler warp draws work (TILE_M rows of q of one head of one sequence), a loader thread feeds k and v through
+// shared memory, CONSUMERS warpgroups own 64 rows each and keep scores, weights and output in registers. They take turns at the tensor cores:
+// one group's softmax runs under the others' products. docs/kernels-hopper.md tells the whole story.
+//
+//     scheduler ---> tile slots: what to compute, where to store ----------+
+//                         |                                                v
+//                         v       K K ... V V ... (TILE_N keys each)    consumer warpgroup 0 ... CONSUMERS - 1
+//                       loader -> q, 64 rows a group -----------------> S = Q K^T | softmax | O += P V --> o, lse
+//
+// Host: one block per SM; schedule.cu has run before; maps of q (64 rows), k and v (TILE_N rows) as tile/panels.cuh says; o 16-byte aligned.
+
+//% include "attn/types.cuh"
+
+// ---- Constants --------------------------------------------------------------------------------------------------------
+
+$(constants())
+
+constexpr int GROUP_THREADS = 128;
+constexpr int GROUP_ROWS = 64;
+constexpr int THREADS = GROUP_THREADS * (CONSUMERS + 1);
+constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+constexpr int HELPER_REGISTERS = $(budget.helper_registers);
+constexpr int CONSUMER_REGISTERS = $(budget.consumer_registers);
+static_assert(TILE_M == GROUP_ROWS * CONSUMERS, "a consumer warpgroup owns 64 rows");
+static_assert(TILE_N % 16 == 0, "weights are contracted 16 keys at a time");
+
+//% include "tile/panels.cuh"
+
+$(args_structs())
+
+//% include "attn/schedule.cuh"
+//% include "attn/mask.cuh"
+//% include "attn/softcap.cuh"
+//% include "attn/softmax_sm90.cuh"
+//% include "attn/element.cuh"
+//% include "tile/rows.cuh"
+//% include "ptx/sync.cuh"
+//% include "ptx/warpgroup.cuh"
+
+// ---- Shared memory ----------------------------------------------------------------------------------------------------
+
+using QTile = Panels<GROUP_ROWS, HEAD_DIM>;
+using KTile = Panels<TILE_N, HEAD_DIM>;
+using VTile = Panels<TILE_N, HEAD_DIM_V>;
+
+// What consumers need to know of a tile of work.
+struct Tile {
+    Sequence sequence;
+    int head, block;
+    int begin, end;  // key tiles to visit, never none
+    int more;        // 0: no work is left
+    int reserved[3];
+};
+
+constexpr int TILE_SLOTS = 4;  // one being stored, one being computed, one being loaded, one ahead
+
+constexpr int Q_OFFSET = $(budget.offsets.q);
+constexpr int K_OFFSET = $(budget.offsets.k);
+constexpr int V_OFFSET = $(budget.offsets.v);
+constexpr int TILES_OFFSET = $(budget.offsets.tiles);
+constexpr int WORK_OFFSET = $(budget.offsets.work);
+constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
+constexpr int BARRIERS = 2 * CONSUMERS + 4 * STAGES + 2 * TILE_SLOTS;
+static_assert(K_OFFSET - Q_OFFSET >= CONSUMERS * QTile::BYTES && V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES &&
+                  TILES_OFFSET - V_OFFSET >= STAGES * VTile::BYTES &&
+                  BARRIERS_OFFSET - TILES_OFFSET >= TILE_SLOTS * sizeof(Tile) &&
+                  BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
+              "the kernel and its budget agree");
+
+// ---- Barriers ---------------------------------------------------------------------------------------------------------
+//
+//     full     1 arrival: the loader's, with the bytes of the copy; for tiles the scheduler's
+//     empty    one arrival per warp that reads: 4 of the group for q, all consumer warps for k and v, these and the loader for tiles
+//     turns    named barrier 1 + g: group g may issue its products; the group before it in rotation arrives, group g waits
+
+struct Barriers {
+    u32 base;
+
+    DEVICE u32 q_full(int group) const { return base + 8 * group; }
+    DEVICE u32 q_empty(int group) const { return q_full(CONSUMERS) + 8 * group; }
+    DEVICE u32 k_full(u32 slot) const { return q_empty(CONSUMERS) + 8 * slot; }
+    DEVICE u32 k_empty(u32 slot) const { return k_full(STAGES) + 8 * slot; }
+    DEVICE u32 v_full(u32 slot) const { return k_empty(STAGES) + 8 * slot; }
+    DEVICE u32 v_empty(u32 slot) const { return v_full(STAGES) + 8 * slot; }
+    DEVICE u32 tile_full(u32 slot) const { return v_empty(STAGES) + 8 * slot; }
+    DEVICE u32 tile_empty(u32 slot) const { return tile_full(TILE_SLOTS) + 8 * slot; }
+
+    DEVICE void initialise() const {
+        for (int i = 0; i < CONSUMERS; i++) {
+            mbarrier_init(q_full(i), 1);
+            mbarrier_init(q_empty(i), 4);
+        }
+        for (int i = 0; i < STAGES; i++) {
+            mbarrier_init(k_full(i), 1);
+            mbarrier_init(k_empty(i), CONSUMER_WARPS);
+            mbarrier_init(v_full(i), 1);
+            mbarrier_init(v_empty(i), CONSUMER_WARPS);
+        }
+        for (int i = 0; i < TILE_SLOTS; i++) {
+            mbarrier_init(tile_full(i), 1);
+            mbarrier_init(tile_empty(i), CONSUMER_WARPS + 1);
+        }
+        mbarrier_init_fence();
+    }
+};
+
+DEVICE Tile &tile_slot(u32 slot) { return shared_pointer<Tile>(TILES_OFFSET)[slot]; }
+
+// ---- Roles: scheduler -------------------------------------------------------------------------------------------------
+
+// One warp, all lanes together: draws work and hands it on, tile by tile. It also writes the rows that see no key, so that no one else ever
+// meets a tile without products.
+struct Scheduler {
+    const ForwardSm90Args &args;
+    const Barriers barriers;
+
+    DEVICE void run() const {
+        const ListReader list(args.schedule);
+        const int chunk = chunk_of(list.blocks, args.heads);  // heads that travel as one item
+        Work &work = *shared_pointer<Work>(WORK_OFFSET);
+        Ring<TILE_SLOTS> ring;
+        for (;;) {
+            u64 ticket = 0;
+            if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
+            const Work drawn = decode_work(list, shuffle(ticket, 0), args.heads / chunk, larger(args.group / chunk, 1),
+                                           static_cast<float>((HEAD_DIM + HEAD_DIM_V) * 2 * chunk));
+            if (!drawn.more) break;
+            if (lane_index() == 0) work = drawn;  // reading it again costs less than registers
+            warp_sync();
+            const Mask mask(work.sequence, args.window_left, args.window_right);
+            const Range tiles = mask.key_tiles<TILE_M, TILE_N>(work.block);
+            for (int head = work.head * chunk; head < (work.head + 1) * chunk; head++) {
+                if (tiles.end == tiles.begin)
+                    store_keyless(work, head);
+                else
+                    publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
+            }
+            warp_sync();
+        }
+        publish(ring, {});
+    }
+
+  private:
+    DEVICE void publish(Ring<TILE_SLOTS> &ring, const Tile &tile) const {
+        if (lane_index() == 0) {
+            mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
+            tile_slot(ring.slot) = tile;
+            mbarrier_arrive(barriers.tile_full(ring.slot));
+        }
+        warp_sync();
+        ring.advance();
+    }
+    DEVICE void store_keyless(const Work &work, int head) const {
+        constexpr int CHUNKS = HEAD_DIM_V / 8;
+        const Sequence &s = work.sequence;
+        const int first = work.block * TILE_M, rows = smaller(TILE_M, s.q_len - first);
+        const Rows out = rows_of(args.o, s.q_batch, s.q_begin, head);
+        for (int i = lane_index(); i < rows * CHUNKS; i += WARP)
+            store(reinterpret_cast<Vector4 *>(out.row(first + i / CHUNKS) + i % CHUNKS * 8), Vector4{0, 0, 0, 0});
+        if (args.lse.data == 0) return;
+        for (int i = lane_index(); i < rows; i += WARP)
+            store(float_at(args.lse, s.q_batch, s.q_begin + first + i, head), -infinity());
+    }
+};
+
+// ---- Roles: loader ----------------------------------------------------------------------------------------------------
+
+// One thread: keeps the rings of k and v full, and each group's q.
+struct Loader {
+    const ForwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    Ring<STAGES> k_ring, v_ring;
+
+    DEVICE Loader(const ForwardSm90Args &a, u32 shared_base, const Barriers &b)
+        : args(a), shared(shared_base), barriers(b) {}
+
+    DEVICE void run() {
+        Ring<TILE_SLOTS> ring;
+        u32 q_parity = 0;
+        for (;;) {
+            mbarrier_wait(barriers.tile_full(ring.slot), ring.parity);
+            const Tile &tile = tile_slot(ring.slot);
+            if (!tile.more) break;
+            const int begin = tile.begin, end = tile.end;
+            load_k(tile, begin);
+#pragma unroll 1
+            for (int group = 0; group < CONSUMERS; group++) {
+                mbarrier_wait(barriers.q_empty(group), q_parity ^ 1);
+                mbarrier_arrive_expect(barriers.q_full(group), QTile::BYTES);
+                QTile::load(shared + Q_OFFSET + group * QTile::BYTES, args.q, barriers.q_full(group),
+                            tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
+                            tile.head, tile.sequence.q_batch);
+            }
+            q_parity ^= 1;
+            // Products of k come one tile ahead of those of v.
+#pragma unroll 1
+            for (int i = begin; i < end; i++) {
+                if (i + 1 < end) load_k(tile, i + 1);
+                load_v(tile, i);
+            }
+            mbarrier_arrive(barriers.tile_empty(ring.slot));
+            ring.advance();
+        }
+    }
+
+  private:
+    DEVICE void load_k(const Tile &tile, int i) {
+        const u32 full = barriers.k_full(k_ring.slot);
+        mbarrier_wait(barriers.k_empty(k_ring.slot), k_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, KTile::BYTES);
+        KTile::load(shared + K_OFFSET + k_ring.slot * KTile::BYTES, args.k, full, tile.sequence.k_begin, i * TILE_N,
+                    tile.sequence.k_len, tile.head / args.group, tile.sequence.k_batch);
+        k_ring.advance();
+    }
+    DEVICE void load_v(const Tile &tile, int i) {
+        const u32 full = barriers.v_full(v_ring.slot);
+        mbarrier_wait(barriers.v_empty(v_ring.slot), v_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, VTile::BYTES);
+        VTile::load(shared + V_OFFSET + v_ring.slot * VTile::BYTES, args.v, full, tile.sequence.k_begin, i * TILE_N,
+                    tile.sequence.k_len, tile.head / args.group, tile.sequence.k_batch);
+        v_ring.advance();
+    }
+};
+
+// ---- Roles: consumers -------------------------------------------------------------------------------------------------
+
+using Scores = float[TILE_N / 2];
+using Weights = u32[TILE_N / 16][4];
+using Output = float[HEAD_DIM_V / 2];
+
+// Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
+DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
+    const bool high = lane_index() & 2, odd = lane_index() & 1;
+    const u32 a = shuffle_xor(high ? w0 : w2, 2), b = shuffle_xor(high ? w1 : w3, 2);
+    const u32 x0 = high ? a : w0, x1 = high ? b : w1;  // from the lower pair's lane
+    const u32 y0 = high ? w2 : a, y1 = high ? w3 : b;  // from the upper pair's lane
+    const u32 c = shuffle_xor(odd ? x0 : x1, 1), d = shuffle_xor(odd ? y0 : y1, 1);
+    return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
+}
+
+// One thread of a warpgroup that owns rows group * 64 ... of every tile.
+struct Consumer {
+    const ForwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    const int group, warp;  // warp: within the group
+    Ring<STAGES> k_ring, v_ring;
+    Ring<TILE_SLOTS> tile_ring;
+    u32 q_parity = 0;
+    u32 slot = 0;             // of the current tile
+    Range unmasked = {0, 0};  // key tiles that every row of this warp sees whole
+
+    DEVICE Consumer(const ForwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index) {}
+
+    DEVICE void run() {
+        Scores s;
+        Output o;
+        Weights p;
+        RowSoftmax softmax(score_factor());
+
+        if (!next_tile()) return;
+        //% if consumers > 1 then
+        if (group == CONSUMERS - 1) turn_pass();  // the first turn is group 0's
+        //% end -- consumers
+        turn_wait();
+        wait_first_qk();
+        issue_qk(s, k_ring.slot);
+        turn_pass();
+
+        for (bool more = true; more;) {
+            // The first key tile; its Q K^T is under way.
+            const int begin = tile_slot(slot).begin, end = tile_slot(slot).end;
+            wgmma_wait<0>();
+            pin(s);
+            release_k(end - begin == 1);
+            settle(s, begin);
+            softmax.start(s);
+            softmax.weigh(s);
+            pack_weights(p, s);
+#pragma unroll
+            for (int i = 0; i < HEAD_DIM_V / 2; i++) o[i] = 0.0f;
+
+                // Each step runs Q K^T of this key tile together with P V of the one before.
+#pragma unroll 1
+            for (int tile = begin + 1; tile < end; tile++) {
+                turn_wait();
+                mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+                issue_qk(s, k_ring.slot);
+                issue_pv(o, p);
+                turn_pass();
+                wgmma_wait<1>();
+                pin(s);
+                release_k(tile + 1 == end);
+                settle(s, tile);
+                if (softmax.careful) {
+                    wgmma_wait<0>();
+                    pin(o);
+                    softmax.exponents_carefully(s, o);
+                } else if (softmax.exponents(s)) {
+                    wgmma_wait<0>();
+                    pin(o);
+                    softmax.raise(s, o);
+                }
+                softmax.weigh(s);
+                wgmma_wait<0>();
+                pin(o);
+                pin_weights(p);
+                release_v();
+                pack_weights(p, s);
+            }
+
+            // The last P V overlaps the first Q K^T of the next tile, which in turn overlaps the store.
+            const u32 done = slot, last_k = (k_ring.slot + STAGES - 1) % STAGES;
+            more = next_tile();
+            turn_wait();
+            issue_pv(o, p);
+            if (more) wait_first_qk();
+            // WHY not `if (more)`: see ptx/wgmma.cuh. After the last tile it multiplies the last keys again, to no effect.
+            issue_qk(s, more ? k_ring.slot : last_k);
+            if (more || group != CONSUMERS - 1) turn_pass();
+            wgmma_wait<1>();
+            pin(o);
+            release_v();
+            store_output(o, softmax, done);
+        }
+        wgmma_wait<0>();
+    }
+
+  private:
+    //% if softcap then
+    DEVICE float score_factor() const { return args.softcap * LOG2_E; }
+    //% else
+    DEVICE float score_factor() const { return args.scale * LOG2_E; }
+    //% end -- softcap
+
+    DEVICE void arrive(u32 barrier) const {
+        if (lane_index() == 0) mbarrier_arrive(barrier);
+    }
+    //% if consumers > 1 then
+    // Groups issue their products in rotation, each all of one step's before the next may.
+    DEVICE void turn_wait() const { named_barrier_sync(1 + group, 2 * GROUP_THREADS); }
+    DEVICE void turn_pass() const { named_barrier_arrive(1 + (group + 1) % CONSUMERS, 2 * GROUP_THREADS); }
+    //% else
+    DEVICE void turn_wait() const {}
+    DEVICE void turn_pass() const {}
+    //% end -- consumers
+
+    // This warp's first row in the sequence.
+    DEVICE int first_row(const Tile &tile) const { return tile.block * TILE_M + group * GROUP_ROWS + warp * 16; }
+
+    // Moves to the next tile; false: there is none.
+    DEVICE bool next_tile() {
+        slot = tile_ring.slot;
+        mbarrier_wait(barriers.tile_full(slot), tile_ring.parity);
+        tile_ring.advance();
+        const Tile &tile = tile_slot(slot);
+        if (!tile.more) return false;
+        const Mask mask(tile.sequence, args.window_left, args.window_right);
+        unmasked = mask.whole_key_tiles<16, TILE_N>(first_row(tile) / 16);
+        return true;
+    }
+    DEVICE void wait_first_qk() {
+        mbarrier_wait(barriers.q_full(group), q_parity);
+        q_parity ^= 1;
+        mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+    }
+    DEVICE void release_k(bool last) {
+        arrive(barriers.k_empty(k_ring.slot));
+        k_ring.advance();
+        if (last) arrive(barriers.q_empty(group));
+    }
+    DEVICE void release_v() {
+        arrive(barriers.v_empty(v_ring.slot));
+        v_ring.advance();
+    }
+
+    // S = Q K^T.
+    DEVICE void issue_qk(Scores &s, u32 stage) const {
+        const u64 q = QTile::rows_operand(shared + Q_OFFSET + group * QTile::BYTES);
+        const u64 k = KTile::rows_operand(shared + K_OFFSET + stage * KTile::BYTES);
+        pin(s);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < (HEAD_DIM + 15) / 16; step++)
+            wgmma_ss<TILE_N, K_MAJOR, K_MAJOR>(s, descriptor_plus(q, QTile::rows_step(step)),
+                                               descriptor_plus(k, KTile::rows_step(step)), step > 0);
+        wgmma_commit();
+    }
+    // O += P V.
+    DEVICE void issue_pv(Output &o, Weights &p) const {
+        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+        const u64 v = VTile::columns_operand(shared + V_OFFSET + v_ring.slot * VTile::BYTES);
+        pin(o);
+        pin_weights(p);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < TILE_N / 16; step++)
+            wgmma_rs<HEAD_DIM_V, MN_MAJOR>(o, p[step], descriptor_plus(v, VTile::columns_step(step)), 1);
+        wgmma_commit();
+    }
+    static DEVICE void pin_weights(Weights &p) {
+#pragma unroll
+        for (int step = 0; step < TILE_N / 16; step++) pin(p[step]);
+    }
+    // A score accumulator as the a operand of P V: the fragments agree.
+    static DEVICE void pack_weights(Weights &p, const Scores &s) {
+#pragma unroll
+        for (int i = 0; i < TILE_N / 4; i++) p[i / 4][i % 4] = pack(s[2 * i], s[2 * i + 1]);
+    }
+
+    // What stands between a product and its softmax: softcap, and -inf in place of invisible keys, a selection, so that whatever they hold is
+    // gone.
+    DEVICE void settle(Scores &s, int tile) const {
+        //% if softcap then
+        const float inverse = args.scale / args.softcap;
+#pragma unroll
+        for (int i = 0; i < TILE_N / 2; i++) s[i] = cap_score(s[i], inverse);
+        //% end -- softcap
+        if (tile < unmasked.end && tile >= unmasked.begin) return;
+        const Tile &work = tile_slot(slot);
+        const Mask mask(work.sequence, args.window_left, args.window_right);
+        const int row = first_row(work) + lane_index() / 4, column = tile * TILE_N + 2 * (lane_index() % 4);
+        const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+        //% if mask == "window" then
+        const int begin[2] = {mask.key_begin(row) - column, mask.key_begin(row + 8) - column};
+        //% end -- mask
+#pragma unroll
+        for (int i = 0; i < TILE_N / 2; i++) {
+            const int key = 8 * (i / 4) + i % 2;
+            bool visible = key < end[row_half(i)];
+            //% if mask == "window" then
+            visible = visible && key >= begin[row_half(i)];
+            //% end -- mask
+            if (!visible) s[i] = -infinity();
+        }
+    }
+
+    DEVICE void store_output(const Output &o, const RowSoftmax &softmax, u32 done) const {
+        const Tile &tile = tile_slot(done);
+        const Sequence &s = tile.sequence;
+        const int first = first_row(tile) + lane_index() / 4, q_len = s.q_len;
+        const Rows out = rows_of(args.o, s.q_batch, s.q_begin, tile.head);
+        float *lse = float_at(args.lse, s.q_batch, s.q_begin + first, tile.head);
+        warp_sync();
+        arrive(barriers.tile_empty(done));
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = first + 8 * half, column = lane_index() % 4 * 8;
+            float scale, row_lse;
+            softmax.finish(half, scale, row_lse);
+            u16 *at = out.row(row) + column;
+#pragma unroll
+            for (int c = 0; c < HEAD_DIM_V; c += 32) {
+                u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+                for (int g = 0; g < 4; g++) {
+                    const int i = (c / 8 + g) * 4 + 2 * half;
+                    if (c + 8 * g < HEAD_DIM_V) word[g] = pack(o[i] * scale, o[i + 1] * scale);
+                }
+                const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
+                if (row < q_len && c + column < HEAD_DIM_V) store(reinterpret_cast<Vector4 *>(at + c), line);
+            }
+            if (row < q_len && lane_index() % 4 == 0 && args.lse.data != 0)
+                store(lse + 8 * half * args.lse.row_stride, row_lse);
+        }
+    }
+};
+
+// ---- Entry ------------------------------------------------------------------------------------------------------------
+
+KERNEL(THREADS, 1) $(entry)(PARAMETER ForwardSm90Args args) {
+    const int warp = uniform(thread_index() / WARP);
+    const u32 shared = shared_address(shared_memory());
+    const Barriers barriers = {shared + BARRIERS_OFFSET};
+    allow_successor();
+    if (thread_index() == 0) {
+        barriers.initialise();
+        prefetch_tensor_map(args.q);
+        prefetch_tensor_map(args.k);
+        prefetch_tensor_map(args.v);
+    }
+    block_sync();
+    if (warp < 4) {
+        decrease_registers<HELPER_REGISTERS>();
+        wait_for_predecessor();
+        if (warp == 0) Scheduler{args, barriers}.run();
+        if (warp == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
+    } else {
+        increase_registers<CONSUMER_REGISTERS>();
+        Consumer(args, shared, barriers, warp / 4 - 1, warp % 4).run();
+    }
+}

@@ -1,0 +1,49 @@
+// Tiles as the copy engine writes them and wgmma reads them: panels of 64 columns, rows of 128 bytes under the 128-byte swizzle. A last panel
+// that is not full holds zeros beyond the tile's columns.
+//
+// A map's rows are two dimensions of equal stride (the host encodes them): the first as long as the box, the second the tensor's rows, both
+// counted from one box before the tensor. A box at (ROWS - n, row + n) keeps n rows from `row` on; the others lie outside the first dimension:
+// they read as zeros and are never written. So one map serves any number of sequences, and no neighbour's row enters.
+
+//% include "attn/types.cuh"
+//% include "ptx/mbarrier.cuh"
+//% include "ptx/tma.cuh"
+//% include "ptx/wgmma.cuh"
+
+constexpr int PANEL_COLUMNS = 64;
+constexpr int PANEL_PITCH = 128;
+
+template <int ROWS, int COLUMNS> struct Panels {
+    static constexpr int COUNT = (COLUMNS + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+    static constexpr int PANEL_BYTES = ROWS * PANEL_PITCH;
+    static constexpr int BYTES = COUNT * PANEL_BYTES;
+    static_assert(PANEL_BYTES % 1024 == 0, "a panel begins with the swizzle's pattern");
+
+    // Starts loading rows first ... of one head; rows from `limit` on are zeros. One thread; the barrier expects BYTES.
+    static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
+                            int batch) {
+        const int count = larger(smaller(limit - first, ROWS), 0);
+        const int row = static_cast<int>(begin) + first + count;
+#pragma unroll
+        for (int panel = 0; panel < COUNT; panel++)
+            tma_load_5d(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, ROWS - count, row, head,
+                        batch);
+    }
+
+    // As an operand whose rows are its M or N index, contracted over columns: the descriptor of columns 16 * step ...
+    static DEVICE u64 rows_operand(u32 shared) { return matrix_descriptor(shared, 16); }
+    static constexpr u32 rows_step(int step) { return step / 4 * PANEL_BYTES + step % 4 * 32; }
+    // As an operand whose columns are its N index, contracted over rows: the descriptor of rows 16 * step ...
+    static DEVICE u64 columns_operand(u32 shared) { return matrix_descriptor(shared, PANEL_BYTES); }
+    static constexpr u32 columns_step(int step) { return step * 16 * PANEL_PITCH; }
+};
+
+// A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.
+template <int N> struct Ring {
+    u32 slot = 0, parity = 0;
+
+    DEVICE void advance() {
+        slot = slot + 1 == N ? 0 : slot + 1;
+        parity ^= slot == 0 ? 1 : 0;
+    }
+};
