@@ -92,7 +92,8 @@ local function fnv1a(text)
   return hash
 end
 
--- A number over the values that change the bits of a result in `pass`: equal for equal values.
+-- A number over the values that change the bits of a result in `pass`: equal for equal values. 31 bits are enough to tell a few plans
+-- apart, and fit an int.
 function knobs.numeric(pass, request)
   local values = {}
   for _, row in ipairs(knobs.knobs) do
@@ -100,7 +101,7 @@ function knobs.numeric(pass, request)
       if name == pass then values[#values + 1] = row.name .. "=" .. knobs.write(request[row.name]) end
     end
   end
-  return fnv1a(table.concat(values, " "))
+  return fnv1a(table.concat(values, " ")) & 0x7fffffff
 end
 
 -- Short and stable: changes when a knob's name or its values do, so that a config written for others is refused.

@@ -141,16 +141,6 @@ static int read_integer(lua_State *lua, const char *name, bool needed) {
     return (int)value;
 }
 
-// A 64-bit hash, of which 31 bits are kept: enough to tell a few plans apart.
-static int read_fingerprint(lua_State *lua, const char *name) {
-    int exact = 0;
-    int type = lua_getfield(lua, -1, name);
-    lua_Integer value = lua_tointegerx(lua, -1, &exact);
-    if (!exact && type != LUA_TNIL) luaL_error(lua, "plan: %s is not an integer", name);
-    lua_pop(lua, 1);
-    return (int)(value & INT32_MAX);
-}
-
 static void read_text(lua_State *lua, const char *name, bool needed, char *out, size_t size) {
     int type = lua_getfield(lua, -1, name);
     size_t length = 0;
@@ -167,24 +157,24 @@ static int run_plan(lua_State *lua) {
     struct source_plan *plan = request->plan;
     if (!call_generator(lua, request, "plan")) return 0;
     luaL_checktype(lua, -1, LUA_TTABLE);
-    read_text(lua, "family", false, plan->family, sizeof plan->family);
-    plan->tile_m = read_integer(lua, "tile_m", false);
-    plan->tile_n = read_integer(lua, "tile_n", false);
-    plan->numeric = read_fingerprint(lua, "numeric");
-    plan->shared_per_block = read_integer(lua, "shared_per_block", false);
+#define TEXT(name, size) read_text(lua, #name, false, plan->name, size);
+#define NUMBER(name) plan->name = read_integer(lua, #name, false);
+    SOURCE_PLAN_TEXTS(TEXT)
+    SOURCE_PLAN_NUMBERS(NUMBER)
+#undef TEXT
+#undef NUMBER
     if (lua_getfield(lua, -1, "kernels") != LUA_TTABLE) return luaL_error(lua, "plan: kernels is not a table");
     lua_Integer count = luaL_len(lua, -1);
     if (count < 1 || count > SOURCE_KERNELS_MAX) return luaL_error(lua, "plan: %d kernels", (int)count);
     for (int i = 0; i < (int)count; i++) {
         struct source_kernel *kernel = &plan->kernels[i];
         if (lua_geti(lua, -1, i + 1) != LUA_TTABLE) return luaL_error(lua, "plan: kernel %d is not a table", i + 1);
-        read_text(lua, "name", true, kernel->name, sizeof kernel->name);
-        read_text(lua, "spec", true, kernel->spec, sizeof kernel->spec);
-        read_text(lua, "entry", true, kernel->entry, sizeof kernel->entry);
-        kernel->threads = read_integer(lua, "threads", true);
-        kernel->shared_bytes = read_integer(lua, "shared_bytes", true);
-        kernel->blocks_per_sm = read_integer(lua, "blocks_per_sm", true);
-        kernel->registers = read_integer(lua, "registers", true);
+#define TEXT(name, size) read_text(lua, #name, true, kernel->name, size);
+#define NUMBER(name) kernel->name = read_integer(lua, #name, true);
+        SOURCE_KERNEL_TEXTS(TEXT)
+        SOURCE_KERNEL_NUMBERS(NUMBER)
+#undef TEXT
+#undef NUMBER
         lua_pop(lua, 1);
     }
     plan->kernel_count = (int)count;

@@ -8,29 +8,8 @@
 
 #include "base.h"
 #include "buf.h"
+#include "source_plan.h"
 #include "varflash/varflash.h"
-
-#define SOURCE_KERNELS_MAX 6
-
-struct source_kernel {
-    char name[32];      // "fwd_sm80"
-    char spec[512];     // what its text depends on: key of the in-process kernel table, argument of source_text
-    char entry[128];    // symbol of the __global__ function
-    int threads;        // a block
-    int shared_bytes;   // dynamic shared memory of a block
-    int blocks_per_sm;  // that fit, by the budget
-    int registers;      // a thread, by the budget
-};
-
-// What a variant is: its kernels in launch order. Checked mode's plan (pass=check) has neither family nor tiles.
-struct source_plan {
-    char family[32];
-    int tile_m, tile_n;
-    int numeric;           // a fingerprint: plans of one request give equal bits if it is equal
-    int shared_per_block;  // bytes that the architecture lets a block have
-    int kernel_count;
-    struct source_kernel kernels[SOURCE_KERNELS_MAX];
-};
 
 struct source;
 
