@@ -30,8 +30,6 @@ constexpr int CONSUMER_REGISTERS = $(budget.consumer_registers);
 static_assert(TILE_M == GROUP_ROWS * CONSUMERS, "a consumer warpgroup owns 64 rows");
 static_assert(TILE_N % 16 == 0, "weights are contracted 16 keys at a time");
 
-//% include "tile/panels.cuh"
-
 $(args_structs())
 
 //% include "attn/schedule.cuh"
@@ -39,6 +37,7 @@ $(args_structs())
 //% include "attn/softcap.cuh"
 //% include "attn/softmax_sm90.cuh"
 //% include "attn/element.cuh"
+//% include "tile/panels.cuh"
 //% include "tile/rows.cuh"
 //% include "ptx/sync.cuh"
 //% include "ptx/warpgroup.cuh"

@@ -1,11 +1,7 @@
 // The copy engine (TMA, async proxy): boxes of tensor maps and runs of bytes between global and shared memory.
 //
-// A map is 128 opaque bytes that the host has encoded. Coordinates are signed, innermost first; elements outside the map read as zero and
+// A TensorMap (ptx/builtins.cuh) is what the host has encoded. Coordinates are signed, innermost first; elements outside the map read as zero and
 // are never written. The bytes of a load are those of the whole box.
-
-struct alignas(64) TensorMap {
-    u64 opaque[16];
-};
 
 // prefetch.tensormap, sm_90, ISA 8.0.
 DEVICE void prefetch_tensor_map(const TensorMap &map) {

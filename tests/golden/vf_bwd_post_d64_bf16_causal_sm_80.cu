@@ -35,6 +35,11 @@ struct alignas(16) Float4 {
     float x, y, z, w;
 };
 
+// 128 bytes that the driver encodes for the copy engine (ptx/tma.cuh).
+struct alignas(64) TensorMap {
+    u64 opaque[16];
+};
+
 constexpr int WARP = 32;
 constexpr u32 FULL_WARP = 0xFFFFFFFFu;
 
