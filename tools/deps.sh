@@ -9,8 +9,8 @@
 set -eu
 
 build_packages='gcc libc6-dev binutils make pkg-config lua5.4 liblua5.4-dev libcjson-dev'
-# Tests: check (unit), clang and its runtime (fuzzers, second compiler), g++ (the header as C++).
-test_packages='check g++ clang valgrind'
+# Tests: check (unit), clang and its runtime (fuzzers, second compiler), g++ (the header as C++; simulator, with Boost.Context).
+test_packages='check g++ libboost-context-dev clang valgrind'
 # Lint. clang-format is pinned: other versions lay out some lines differently.
 lint_packages='clang-format-14 clang-tidy cppcheck lua-check shellcheck'
 
