@@ -25,15 +25,19 @@ static const char *const verdicts[] = {
 // The command that repeats this problem under the same conditions.
 static void replay(const struct check *check, struct buf *out) {
     const struct options *options = check->options;
-    buf_text(out, "varflash check ");
+    buf_printf(out, "%s check ", options->driver ? options->argv[0] : "varflash");
     problem_write_flags(check->problem, out);
-    if (options->backend) buf_text(out, options->backend == VF_BACKEND_CPU ? " --backend cpu" : " --backend cuda");
+    if (options->driver)
+        buf_printf(out, " --backend %s", options->driver);
+    else if (options->backend)
+        buf_text(out, options->backend == VF_BACKEND_CPU ? " --backend cpu" : " --backend cuda");
     if (options->repeat > 1) buf_printf(out, " --repeat %lld", (long long)options->repeat);
     if (options->checked) buf_text(out, " --checked");
     if (options->invariance) buf_text(out, " --invariance");
     if (options->contiguous) buf_text(out, " --contiguous");
     if (options->spoil) buf_text(out, " --spoil");
     if (options->served) buf_text(out, " --served");
+    if (options->config) buf_printf(out, " --config %s", options->config);
     for (size_t i = 0; i < options->set.count; i++) buf_printf(out, " --set %s", options->set.items[i]);
 }
 

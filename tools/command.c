@@ -75,7 +75,9 @@ vf_options command_library_options(const struct options *options) {
 
 int command_open(const struct options *options, vf_context **context) {
     const vf_options library = command_library_options(options);
-    const vf_status status = vf_open(&library, context);
+    const char *settings = options->driver ? strchrnul(options->driver, ':') : NULL;
+    const vf_status status =
+        settings ? options_driver->open(settings + (*settings == ':'), &library, context) : vf_open(&library, context);
     return status ? command_failed(status) : CODE_OK;
 }
 

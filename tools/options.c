@@ -9,6 +9,8 @@
 
 #include "output.h"
 
+const struct options_driver *options_driver;
+
 enum verb_bit { SHOW = 1, RUN = 2, CHECK = 4, BENCH = 8, EXPLAIN = 16, INFO = 32, ALL = 63 };
 
 // ORDER verbs: verb_bit.
@@ -244,11 +246,18 @@ static const char *store_seconds(const char *text, double *field) {
     return end == text || *end || !(*field > 0 && *field < 1e6) ? "must be a positive number of seconds" : NULL;
 }
 
-static const char *store_backend(const char *text, vf_backend *field) {
+static const char *store_backend(const char *text, struct options *options) {
     static const char *const backends[] = {
         [VF_BACKEND_AUTO] = "auto", [VF_BACKEND_CUDA] = "cuda", [VF_BACKEND_CPU] = "cpu"};
-    for (*field = VF_BACKEND_AUTO; *field <= VF_BACKEND_CPU; ++*field)
-        if (strcmp(backends[*field], text) == 0) return NULL;
+    const size_t name = strcspn(text, ":");
+    options->driver = NULL;
+    if (options_driver && strlen(options_driver->name) == name && !memcmp(options_driver->name, text, name)) {
+        options->backend = VF_BACKEND_CUDA;
+        options->driver = text;
+        return NULL;
+    }
+    for (options->backend = VF_BACKEND_AUTO; options->backend <= VF_BACKEND_CPU; ++options->backend)
+        if (strcmp(backends[options->backend], text) == 0) return NULL;
     return "must be auto, cuda or cpu";
 }
 
@@ -278,7 +287,7 @@ static int store(const struct verb *verb, const struct option *option, const cha
             allowed = store_seconds(text, field);
             break;
         case BACKEND:
-            allowed = store_backend(text, field);
+            allowed = store_backend(text, options);
             break;
         case LIST:
             append(field, text);

@@ -44,6 +44,7 @@ struct options {
     bool budget, ptx, log, lines;
     // where it runs
     vf_backend backend;
+    const char *driver;  // --backend of options_driver, settings included; null: the machine's own
     int64_t device, threads;
     const char *cache_dir, *config;
     // run
@@ -55,6 +56,13 @@ struct options {
     double duration;
     bool invariance, contiguous, spoil, checked, served, precompile, host;
 };
+
+// A driver that a program brings along by linking it: the simulator. --backend NAME or NAME:SETTINGS opens it.
+struct options_driver {
+    const char *name;
+    vf_status (*open)(const char *settings, const vf_options *options, vf_context **context);  // settings: "" if none
+};
+extern const struct options_driver *options_driver;  // null in the command
 
 struct verb {
     const char *name, *arguments;  // "check", "PROBLEM... | --suite NAME"
