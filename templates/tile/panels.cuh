@@ -3,7 +3,8 @@
 //
 // A map's rows are two dimensions of equal stride (the host encodes them): the first as long as the box, the second the tensor's rows, both
 // counted from one box before the tensor. A box at (ROWS - n, row + n) keeps n rows from `row` on; the others lie outside the first dimension:
-// they read as zeros and are never written. So one map serves any number of sequences, and no neighbour's row enters.
+// they read as zeros and are never written. So one map serves any number of sequences, and no neighbour's row enters. A box keeps at least one
+// row: of one that lies outside altogether the engine touches the map's first address, where there may be no memory (seen on an H200).
 
 //% include "attn/types.cuh"
 //% include "ptx/mbarrier.cuh"
@@ -19,10 +20,12 @@ template <int ROWS, int COLUMNS> struct Panels {
     static constexpr int BYTES = COUNT * PANEL_BYTES;
     static_assert(PANEL_BYTES % 1024 == 0, "a panel begins with the swizzle's pattern");
 
-    // Starts loading rows first ... of one head; rows from `limit` on are zeros. One thread; the barrier expects BYTES.
+    // Starts loading rows first ... of one head; rows from `limit` (> 0) on are zeros, unless all are: then the last row comes instead. One
+    // thread; the barrier expects BYTES.
     static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
                             int batch) {
-        const int count = larger(smaller(limit - first, ROWS), 0);
+        first = smaller(first, limit - 1);
+        const int count = smaller(limit - first, ROWS);
         const int row = static_cast<int>(begin) + first + count;
 #pragma unroll
         for (int panel = 0; panel < COUNT; panel++)
