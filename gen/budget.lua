@@ -8,11 +8,12 @@ local budget = {}
 local WORK_BYTES = 2 * 64 -- two slots of struct Work (attn/schedule.cuh)
 local MOST_REGISTERS = 255
 
--- Lays regions { name, bytes } out one after the other, each at a multiple of 128 bytes.
+-- Lays regions { name, bytes, alignment } out one after the other, each at a multiple of its alignment, which is 128 bytes if absent.
 local function lay_out(regions)
   local offset, offsets = 0, {}
   for _, region in ipairs(regions) do
-    offset = (offset + 127) // 128 * 128
+    local alignment = region[3] or 128
+    offset = (offset + alignment - 1) // alignment * alignment
     offsets[region[1]], region.offset = offset, offset
     offset = offset + region[2]
   end
@@ -66,6 +67,47 @@ function budget.fwd_sm80(r)
   facts.q_warp_bytes, facts.last_block_first = q_warp_bytes, true
   local accumulators = warp_rows * (r.tile_n + r.head_dim_v) // 32 + (r.q_registers and warp_rows * r.head_dim // 64 or 0)
   return enough_registers(facts, "fwd_sm80", r, accumulators, 24)
+end
+
+-- Hopper: warpgroups of 128 threads, 64 rows to a consumer. Tiles are panels of 64 columns (templates/tile/panels.cuh).
+local GROUP_THREADS, GROUP_ROWS, SWIZZLE = 128, 64, 1024
+local TILE_BYTES, TILE_SLOTS = 80, 4 -- struct Tile and its ring (templates/fwd_sm90.cu)
+
+local function panel_bytes(rows, columns)
+  return (columns + 63) // 64 * rows * 128
+end
+
+-- Registers that a thread has after the warpgroups have traded them; together they are those that the block starts with.
+local HELPER_REGISTERS = { 24, 24, 32 }
+local CONSUMER_REGISTERS = { 240, 240, 160 }
+
+function budget.fwd_sm90(r)
+  local name = ("fwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d consumers=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n,
+    r.consumers)
+  if r.target.cc ~= 90 or r.target.suffix ~= "a" then
+    return nil, ("fwd_sm90: arch=%s has no wgmma; it needs sm_90a"):format(r.arch)
+  end
+  if r.tile_m ~= GROUP_ROWS * r.consumers then
+    return nil, name .. ": tile_m is not 64 rows for each consumer"
+  end
+  local facts, why = fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
+    { "q", panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
+    { "k", r.stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
+    { "v", r.stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
+    { "tiles", TILE_SLOTS * TILE_BYTES },
+    { "work", WORK_BYTES // 2 },
+    { "barriers", 8 * (2 * r.consumers + 4 * r.stages + 2 * TILE_SLOTS) },
+  })
+  if not facts then return nil, why end
+  facts.helper_registers, facts.consumer_registers = HELPER_REGISTERS[r.consumers], CONSUMER_REGISTERS[r.consumers]
+  facts.wgmma_columns = r.tile_n == r.head_dim_v and { r.tile_n } or { r.tile_n, r.head_dim_v }
+  facts.last_block_first = true
+  facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n } }
+  local accumulators = (r.tile_n + r.head_dim_v) // 2 + r.tile_n // 4 -- scores, output, packed weights
+  if accumulators + 24 > facts.consumer_registers then
+    return nil, ("%s: %d registers of accumulators do not fit the %d a consumer has"):format(name, accumulators, facts.consumer_registers)
+  end
+  return facts
 end
 
 -- One block of threads for the whole batch.

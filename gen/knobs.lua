@@ -24,9 +24,9 @@ knobs.fields = {
 -- How it is done. letter: in variant names. numeric: the passes in which a value changes the bits of a result. axis: the values that
 -- the tuner tries.
 knobs.knobs = {
-  { name = "tile_m", letter = "m", type = "number", allowed = { 16, 256, 16 }, axis = { 16, 32, 64, 128 }, numeric = { "bwd" },
+  { name = "tile_m", letter = "m", type = "number", allowed = { 16, 256, 16 }, axis = { 16, 32, 64, 128, 192 }, numeric = { "bwd" },
     meaning = "rows of q in a tile" },
-  { name = "tile_n", letter = "n", type = "number", allowed = { 16, 256, 16 }, axis = { 16, 32, 64, 96, 128 },
+  { name = "tile_n", letter = "n", type = "number", allowed = { 16, 256, 16 }, axis = { 16, 32, 64, 80, 96, 112, 128, 176 },
     numeric = { "fwd", "bwd" }, meaning = "rows of k in a tile" },
   { name = "warps", letter = "w", type = "number", allowed = { 1, 8, 1 }, axis = { 1, 2, 4, 8 }, numeric = {},
     meaning = "warps of a block" },
@@ -36,6 +36,8 @@ knobs.knobs = {
     meaning = "q stays in registers for a whole row of tiles" },
   { name = "blocks_per_sm", letter = "b", type = "number", allowed = { 1, 8, 1 }, axis = { 1, 2, 3, 4 }, numeric = {},
     meaning = "blocks that share an SM: bounds the registers" },
+  { name = "consumers", letter = "c", type = "number", allowed = { 1, 3, 1 }, axis = { 1, 2, 3 }, numeric = {},
+    meaning = "warpgroups that compute, 64 rows each; one more feeds them" },
 }
 
 knobs.rows, knobs.by_name = {}, {}

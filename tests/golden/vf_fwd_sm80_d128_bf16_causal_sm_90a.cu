@@ -311,6 +311,21 @@ struct ForwardArgs {
     f32 softcap;
 };
 static_assert(sizeof(ForwardArgs) == 208, "ORDER args");
+struct ForwardSm90Args {
+    TensorMap q;  // maps: boxes of rows as the kernel's plan lists them, 64 columns, 128-byte swizzle
+    TensorMap k;
+    TensorMap v;
+    Operand o;
+    Operand lse;  // float32; data null: not wanted
+    Schedule schedule;  // by q
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;  // INT_MAX: no edge; edges are clamped to +-2^30 by the host
+    i32 window_right;
+    f32 scale;  // softmax_scale
+    f32 softcap;
+};
+static_assert(sizeof(ForwardSm90Args) == 512, "ORDER args");
 struct BackwardPreArgs {
     Operand o;
     Operand dout;
@@ -348,6 +363,28 @@ struct BackwardArgs {
     f32 softcap;
 };
 static_assert(sizeof(BackwardArgs) == 312, "ORDER args");
+struct BackwardSm90Args {
+    TensorMap q;
+    TensorMap k;
+    TensorMap v;
+    TensorMap dout;
+    Operand dq;
+    Operand dk;
+    Operand dv;
+    Schedule schedule;  // by k
+    u64 stats;
+    u64 accumulator;
+    u64 turns;
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+    f32 softcap;
+};
+static_assert(sizeof(BackwardSm90Args) == 704, "ORDER args");
 struct BackwardPostArgs {
     Operand dq;
     Schedule schedule;  // by q

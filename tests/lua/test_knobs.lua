@@ -26,7 +26,11 @@ test("every row is used by a kernel, every kernel by a variant", function()
     for _, row in ipairs(kernel.uses) do used[row.name] = true end
   end
   for _, row in ipairs(knobs.rows) do assert(used[row.name], row.name) end
-  for _, names in ipairs { kernels.check, kernels.variants.sm80.fwd, kernels.variants.sm80.bwd } do
+  local lists = { kernels.check }
+  for _, passes in pairs(kernels.variants) do
+    for _, names in pairs(passes) do lists[#lists + 1] = names end
+  end
+  for _, names in ipairs(lists) do
     for _, name in ipairs(names) do launched[name] = true end
   end
   for _, kernel in ipairs(kernels.rows) do assert(launched[kernel.name], kernel.name) end
