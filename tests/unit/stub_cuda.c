@@ -69,7 +69,7 @@ bool stub_fails(const char *name) {
 // The head of calls that clean up: a driver that fails them has done them all the same.
 #define CLEANUP() const int cleanup_result = stub_fails(__func__) ? STUB_FAILURE : 0
 
-static int misuse(int result) {
+int stub_misuse(int result) {
     stub.misuses++;
     return result;
 }
@@ -88,8 +88,7 @@ static struct CUstream_st *stream_of(CUstream stream) {
     return is_handle(stream) ? stream : &state.legacy;
 }
 
-// What must not happen while a stream is captured breaks the capture.
-static int unsafe(void) {
+int stub_unsafe(void) {
     int result = 0;
     for (int i = 0; i < STREAMS; i++) {
         if (state.streams[i].capture == CUDA_CAPTURE_NONE) continue;
@@ -99,7 +98,7 @@ static int unsafe(void) {
     return result;
 }
 #define UNSAFE() \
-    if (unsafe()) return CUDA_RESULT_CAPTURE_UNSUPPORTED
+    if (stub_unsafe()) return CUDA_RESULT_CAPTURE_UNSUPPORTED
 
 void stub_capture(CUstream stream) {
     stream->capture = CUDA_CAPTURE_ACTIVE;
@@ -173,19 +172,19 @@ static int cuCtxGetCurrent(CUcontext *context) {
 }
 static int cuCtxPushCurrent(CUcontext context) {
     CALL();
-    if (!context || stub.depth == DEPTH) return misuse(CUDA_RESULT_INVALID_CONTEXT);
+    if (!context || stub.depth == DEPTH) return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
     state.stack[stub.depth++] = context;
     return 0;
 }
 static int cuCtxPopCurrent(CUcontext *context) {
     CLEANUP();
-    if (stub.depth == 0) return misuse(CUDA_RESULT_INVALID_CONTEXT);
+    if (stub.depth == 0) return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
     *context = state.stack[--stub.depth];
     return cleanup_result;
 }
 static int cuCtxGetDevice(CUdevice *device) {
     CALL();
-    if (!stub_current()) return misuse(CUDA_RESULT_INVALID_CONTEXT);
+    if (!stub_current()) return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
     *device = stub_current()->device + 100;
     return 0;
 }
@@ -197,7 +196,7 @@ static int cuCtxGetId(CUcontext context, unsigned long long *id) {
 static int cuCtxSynchronize(void) {
     CALL();
     UNSAFE();
-    return stub_current() ? 0 : misuse(CUDA_RESULT_INVALID_CONTEXT);
+    return stub_current() ? 0 : stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
 }
 
 CUcontext stub_primary(int device) {
@@ -220,6 +219,10 @@ CUstream stub_stream(CUcontext context) {
         return &state.streams[i];
     }
     abort();
+}
+
+CUcontext stub_stream_context(CUstream stream) {
+    return is_handle(stream) ? stream->context : stub_current();
 }
 
 void stub_push(CUcontext context) {
@@ -255,7 +258,7 @@ static int cuLibraryUnload(CUlibrary library) {
 }
 static int cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     CALL();
-    if (!strstr(library->image, name)) return misuse(CUDA_RESULT_NOT_FOUND);
+    if (!strstr(library->image, name)) return stub_misuse(CUDA_RESULT_NOT_FOUND);
     *kernel = calloc(1, sizeof **kernel);
     if (!*kernel) return STUB_FAILURE;
     snprintf((*kernel)->entry, sizeof(*kernel)->entry, "%s", name);
@@ -266,7 +269,7 @@ static int cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *n
 static int cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     CALL();
     UNSAFE();
-    if (!stub_current() || state.function_count == FUNCTIONS) return misuse(CUDA_RESULT_INVALID_CONTEXT);
+    if (!stub_current() || state.function_count == FUNCTIONS) return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
     *function = &state.functions[state.function_count++];
     (*function)->context = stub_current();
     memcpy((*function)->entry, kernel->entry, sizeof kernel->entry);
@@ -286,7 +289,7 @@ static int cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
 static int cuFuncSetAttribute(CUfunction function, int attribute, int value) {
     CALL();
     (void)attribute, (void)value;
-    return function->context == stub_current() ? 0 : misuse(CUDA_RESULT_INVALID_CONTEXT);
+    return function->context == stub_current() ? 0 : stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
 }
 
 static size_t argument_size(const char *entry) {
@@ -308,12 +311,12 @@ static size_t argument_size(const char *entry) {
 static int cuLaunchKernelEx(const struct cuda_launch_config *config, CUfunction function, void **parameters,
                             void **extra) {
     CALL();
-    const CUcontext context = is_handle(config->stream) ? config->stream->context : stub_current();
+    const CUcontext context = stub_stream_context(config->stream);
     if (extra || !context || function->context != context || stub.launch_count == STUB_LAUNCHES) {
-        return misuse(CUDA_RESULT_INVALID_CONTEXT);
+        return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
     }
     if (!config->grid_x || config->grid_y != 1 || config->grid_z != 1 || !config->block_x)
-        return misuse(CUDA_RESULT_INVALID_VALUE);
+        return stub_misuse(CUDA_RESULT_INVALID_VALUE);
     struct stub_launch *launch = &stub.launches[stub.launch_count++];
     *launch = (struct stub_launch){.context = context,
                                    .stream = config->stream,
@@ -335,7 +338,7 @@ static int cuLaunchKernelEx(const struct cuda_launch_config *config, CUfunction 
 static int cuStreamCreate(CUstream *stream, unsigned flags) {
     CALL();
     (void)flags;
-    if (!stub_current()) return misuse(CUDA_RESULT_INVALID_CONTEXT);
+    if (!stub_current()) return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
     *stream = stub_stream(stub_current());
     stub.streams++;
     return 0;
@@ -348,8 +351,8 @@ static int cuStreamDestroy(CUstream stream) {
 }
 static int cuStreamGetCtx(CUstream stream, CUcontext *context) {
     CALL();
-    *context = is_handle(stream) ? stream->context : stub_current();
-    return *context ? 0 : misuse(CUDA_RESULT_INVALID_CONTEXT);
+    *context = stub_stream_context(stream);
+    return *context ? 0 : stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
 }
 static int cuStreamSynchronize(CUstream stream) {
     CALL();
@@ -426,7 +429,7 @@ static int cuEventRecord(CUevent event, CUstream stream) {
 }
 static int cuEventSynchronize(CUevent event) {
     CALL();
-    return event->recorded ? 0 : misuse(CUDA_RESULT_INVALID_VALUE);
+    return event->recorded ? 0 : stub_misuse(CUDA_RESULT_INVALID_VALUE);
 }
 static int cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     CALL();
@@ -460,7 +463,7 @@ static int find_allocation(CUdeviceptr pointer) {
 static int cuMemAlloc(CUdeviceptr *pointer, size_t bytes) {
     CALL();
     UNSAFE();
-    if (!stub_current() || bytes == 0) return misuse(CUDA_RESULT_INVALID_VALUE);
+    if (!stub_current() || bytes == 0) return stub_misuse(CUDA_RESULT_INVALID_VALUE);
     *pointer = (CUdeviceptr)(uintptr_t)stub_memory(stub_current()->device, bytes);
     stub.allocations++;
     return 0;
@@ -468,7 +471,7 @@ static int cuMemAlloc(CUdeviceptr *pointer, size_t bytes) {
 static int cuMemFree(CUdeviceptr pointer) {
     CLEANUP();
     const int at = find_allocation(pointer);
-    if (at < 0) return misuse(CUDA_RESULT_INVALID_VALUE);
+    if (at < 0) return stub_misuse(CUDA_RESULT_INVALID_VALUE);
     free(state.allocations[at].data);
     state.allocations[at].data = NULL;
     stub.allocations--;
@@ -520,7 +523,7 @@ static int cuPointerGetAttribute(void *value, int attribute, CUdeviceptr pointer
 static int cuPointerGetAttributes(unsigned count, int *attributes, void **values, CUdeviceptr pointer) {
     CALL();
     (void)count, (void)attributes, (void)values, (void)pointer;
-    return misuse(CUDA_RESULT_INVALID_VALUE);
+    return stub_misuse(CUDA_RESULT_INVALID_VALUE);
 }
 
 static int cuTensorMapEncodeTiled(struct cuda_tensor_map *map, int type, uint32_t rank, void *address,
@@ -530,7 +533,7 @@ static int cuTensorMapEncodeTiled(struct cuda_tensor_map *map, int type, uint32_
     CALL();
     (void)map, (void)type, (void)rank, (void)address, (void)dimensions, (void)strides, (void)box, (void)element_strides;
     (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    return misuse(CUDA_RESULT_INVALID_VALUE);
+    return stub_misuse(CUDA_RESULT_INVALID_VALUE);
 }
 
 const struct cuda_api *stub_cuda(void) {

@@ -62,6 +62,10 @@ const struct nvrtc_api *stub_nvrtc(void);
 
 // The head of every call: counts it, and is true if it is the one to fail.
 bool stub_fails(const char *name);
+// Counts a call that a driver would have refused and returns `result`.
+int stub_misuse(int result);
+// What must not happen while a stream is captured: breaks the captures there are and refuses (else 0).
+int stub_unsafe(void);
 
 // Memory of a device; freed by stub_reset at the latest.
 void *stub_memory(int device, size_t bytes);
@@ -71,6 +75,7 @@ void *stub_memory(int device, size_t bytes);
 CUcontext stub_context(int device);
 CUcontext stub_primary(int device);
 CUstream stub_stream(CUcontext context);
+CUcontext stub_stream_context(CUstream stream);  // of the null stream: the current one
 CUcontext stub_current(void);
 void stub_push(CUcontext context);
 void stub_pop(void);
