@@ -42,14 +42,17 @@ pkg = $(or $(firstword $(foreach name,$(1),$(shell $(PKG_CONFIG) --exists $(name
 LUA_PKG := $(call pkg,lua5.4 lua-5.4 lua54 lua)
 LUA_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(LUA_PKG) 2>/dev/null)
 CJSON_CFLAGS := $(shell $(PKG_CONFIG) --cflags libcjson 2>/dev/null)
+ZSTD_CFLAGS := $(shell $(PKG_CONFIG) --cflags libzstd 2>/dev/null)
 
 # A static archive that the compiler finds, or nothing.
 archive = $(filter /%,$(shell $(CC) -print-file-name=$(1)))
 LUA_ARCHIVE := $(call archive,liblua5.4.a)
 CJSON_ARCHIVE := $(call archive,libcjson.a)
+ZSTD_ARCHIVE := $(call archive,libzstd.a)
 LUA_LIBS := $(if $(LUA_ARCHIVE),,$(shell $(PKG_CONFIG) --libs $(LUA_PKG) 2>/dev/null))
 CJSON_LIBS := $(if $(CJSON_ARCHIVE),,$(shell $(PKG_CONFIG) --libs libcjson 2>/dev/null || echo -lcjson))
-LIBS := $(LUA_LIBS) $(CJSON_LIBS) -ldl -lpthread -lm
+ZSTD_LIBS := $(if $(ZSTD_ARCHIVE),,$(shell $(PKG_CONFIG) --libs libzstd 2>/dev/null || echo -lzstd))
+LIBS := $(LUA_LIBS) $(CJSON_LIBS) $(ZSTD_LIBS) -ldl -lpthread -lm
 
 # Check pulls in subunit, which is linked statically where that is possible: test programs then run on machines without either.
 CHECK_LIBS := $(patsubst -lsubunit,$(or $(call archive,libsubunit.a),-lsubunit),$(shell $(PKG_CONFIG) --libs check 2>/dev/null))
@@ -73,8 +76,11 @@ UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
 GPU_SOURCES := $(wildcard tests/gpu/test_*.c)
 GPU_HELPERS := $(filter-out $(GPU_SOURCES),$(wildcard tests/gpu/*.c))
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
+SIM_TESTS := $(wildcard tests/sim/test_*.c)
+SIM_SOURCES := tests/sim/driver.c tests/unit/stub_cuda.c tests/unit/stub_nvrtc.c
+SIM_ENGINE := $(wildcard tests/sim/*.cpp)
 C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
-	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c)
+	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c)
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
 EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
@@ -137,12 +143,12 @@ INCLUDES = $(ALL_INCLUDES)
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(GENERATED_HEADERS)
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(BASE_CFLAGS) $(WERROR_FLAG) $(FILE_FLAGS) $(CFLAGS) $(INCLUDES) $(LUA_CFLAGS) $(CJSON_CFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(BASE_CFLAGS) $(WERROR_FLAG) $(FILE_FLAGS) $(CFLAGS) $(INCLUDES) $(LUA_CFLAGS) $(CJSON_CFLAGS) $(ZSTD_CFLAGS) -MMD -MP -c $< -o $@
 
 # The whole library as one object, Lua included; --wrap: see runtime/lua_stdio.c. Tests and the command link it and reach everything.
 $(WHOLE): $(LIBRARY_OBJECTS)
 	$(call say,JOIN,$@)
-	$(Q)$(CC) -r -nostdlib -o $@ $(LIBRARY_OBJECTS) -Wl,--wrap=stdin,--wrap=stdout,--wrap=stderr $(LUA_ARCHIVE) $(CJSON_ARCHIVE)
+	$(Q)$(CC) -r -nostdlib -o $@ $(LIBRARY_OBJECTS) -Wl,--wrap=stdin,--wrap=stdout,--wrap=stderr $(LUA_ARCHIVE) $(CJSON_ARCHIVE) $(ZSTD_ARCHIVE)
 
 # Users of the static library see vf_* and nothing else: any number of libraries with a Lua inside can be in one program.
 $(STATIC): $(WHOLE)
@@ -159,7 +165,8 @@ $(BUILD)/libvarflash.so: $(SHARED)
 	@ln -sf $(notdir $<) $(BUILD)/libvarflash.so.$(MAJOR)
 	@ln -sf libvarflash.so.$(MAJOR) $@
 
-link = $(Q)$(CC) $(SANITISE) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1) $(LIBS)
+# The archive of zstd once more: the library unpacks, the command packs.
+link = $(Q)$(CC) $(SANITISE) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1) $(ZSTD_ARCHIVE) $(LIBS)
 
 $(BUILD)/varflash: $(call objects,$(TOOL_SOURCES)) $(TOOL_LIB) $(WHOLE)
 	$(call say,LD,$@)
@@ -177,12 +184,31 @@ $(BUILD)/demo-judge: $(BUILD)/tools/demo/judge.o $(TOOL_LIB) $(WHOLE)
 	$(call say,LD,$@)
 	$(call link)
 
+# The simulator (docs/testing.md): the command with one more backend, and tests of its driver.
+SIM := $(BUILD)/varflash-sim
+SIM_PROGRAMS := $(call programs,$(SIM_TESTS))
+SIM_OBJECTS := $(call objects,$(SIM_SOURCES)) $(patsubst %.cpp,$(BUILD)/%.o,$(SIM_ENGINE)) $(TOOL_LIB) $(WHOLE)
+sim_link = $(Q)$(CXX) $(SANITISE) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(1) -lboost_context $(LIBS)
+
+$(BUILD)/tests/sim/%.o: tests/sim/%.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)
+	$(Q)$(CXX) -std=c++17 -O3 -g1 -Wall -Wextra $(WERROR_FLAG) -pthread -MMD -MP -c $< -o $@
+
+$(SIM): $(call objects,$(TOOL_SOURCES)) $(BUILD)/tests/sim/backend.o $(SIM_OBJECTS)
+	$(call say,LD,$@)
+	$(call sim_link)
+
+$(SIM_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(SIM_OBJECTS)
+	$(call say,LD,$@)
+	$(call sim_link,$(CHECK_LIBS))
+
 # Built by `make check` with clang in its own build folder.
 $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
 	$(call say,LD,$@)
-	$(Q)$(CC) -fsanitize=fuzzer,address,undefined -o $@ $(filter %.o,$^) $(LIBS)
+	$(Q)$(CC) -fsanitize=fuzzer,address,undefined -o $@ $(filter %.o,$^) $(ZSTD_ARCHIVE) $(LIBS)
 
--include $(patsubst %.o,%.d,$(call objects,$(C_SOURCES)) $(BUILD)/gen/embedded.o)
+-include $(patsubst %.o,%.d,$(call objects,$(C_SOURCES)) $(BUILD)/gen/embedded.o) $(patsubst %.cpp,$(BUILD)/%.d,$(SIM_ENGINE))
 
 # ---- tests (docs/testing.md) -----------------------------------------------------------------------------------------------------
 #
@@ -192,6 +218,7 @@ $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
 
 # Tests leave the user's cache alone, and find their own from run to run.
 export VARFLASH_CACHE_DIR ?= $(abspath $(BUILD)/cache)
+export VARFLASH_SYSTEM_CACHE ?= $(abspath $(BUILD)/no-system-cache)
 
 # Programs too slow for check-fast: `check` alone runs them, and first, so that both cores are busy to the end.
 SLOW := test_cpu test_cpu_faults test_sweep test_faults
@@ -293,7 +320,7 @@ install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config f
 	$(Q)install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
 	$(Q)install -m 644 $(filter-out %_dev.h,$(wildcard runtime/include/varflash/*.h)) $(DESTDIR)$(INCLUDEDIR)/varflash
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		-e 's|@REQUIRES@|$(if $(CJSON_LIBS),libcjson) $(if $(LUA_LIBS),$(LUA_PKG))|' varflash.pc.in \
+		-e 's|@REQUIRES@|$(if $(CJSON_LIBS),libcjson) $(if $(ZSTD_LIBS),libzstd) $(if $(LUA_LIBS),$(LUA_PKG))|' varflash.pc.in \
 		> $(DESTDIR)$(LIBDIR)/pkgconfig/varflash.pc
 	$(if $(TOOL),$(Q)install -m 755 $(TOOL) $(DESTDIR)$(BINDIR))
 	$(if $(wildcard configs/*.json),$(Q)install -m 644 $(wildcard configs/*.json) $(DESTDIR)$(DATADIR)/varflash/configs)
@@ -310,7 +337,7 @@ bench: $(TOOL) ## time the default suite
 # What a machine with a GPU needs to test and measure, and nothing that it must have: Lua, Check and subunit are linked in, cJSON lies beside.
 BUNDLE := $(BUILD)/gpu-bundle
 BUNDLE_PROGRAMS := $(GPU_SOURCES:tests/gpu/%.c=$(BUNDLE)/%)
-bundle_link = $(Q)$(CC) -s $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(1) $(LIBS)
+bundle_link = $(Q)$(CC) -s $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(1) $(ZSTD_ARCHIVE) $(LIBS)
 
 $(BUNDLE_PROGRAMS): $(BUNDLE)/%: $(BUILD)/tests/gpu/%.o $(call objects,$(GPU_HELPERS) $(TEST_LIB_SOURCES)) $(TOOL_LIB) $(WHOLE)
 	@mkdir -p $(@D)

@@ -1,11 +1,12 @@
 // cache.c - compiled kernels on disk.
 //
-// An entry is one file, FOLDER/NAME.vfk, written once and never changed:
+// An entry is one file, FOLDER/NAME-MAKER.vfk, written once and never changed:
 //
 //     8 bytes   "varflash"
-//     4         format version, 1          (all numbers little-endian)
+//     4         format version, 2          (all numbers little-endian)
+//     4         maker's version: 13000 is NVRTC 13.0
 //     4         bytes of the key echo
-//     8         bytes of the meta text
+//     4         bytes of the meta text
 //     8         bytes of the payload
 //     ...       key echo, meta text, payload
 //     32        BLAKE2b-256 of all of the above
@@ -13,6 +14,9 @@
 // Trust: NAME is the digest of the key echo, and the echo is compared on reading, so an entry under a wrong name is not
 // taken. The digest finds damage of any kind. It is no signature: that nobody else can put kernels here rests on the
 // owner and mode of the file, which are checked on the open file, and on refusing a folder that everyone can write to.
+// In the system's folder root may own them too.
+//
+// The maker stands outside NAME, so that a process without a compiler finds what any compiler has left.
 //
 // Races: writers publish by rename, so a reader sees a whole entry or none, whoever dies when. Two writers of one entry
 // write the same kernel, and the later rename wins. The lock only saves the second from compiling at all. It is flock
@@ -21,9 +25,10 @@
 // system with broken locks costs time, never a kernel.
 #include "cache.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,22 +37,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache_file.h"
 #include "status.h"
 
 #define MAGIC "varflash"
-#define FORMAT 1
+#define FORMAT 2
 #define HEADER_SIZE 32
 #define LARGEST_ENTRY ((size_t)1 << 28)
 #define LOCK_SLOTS 64
 #define LOCK_POLL_MS 5
-
-struct cache {
-    char *folder;      // null: none
-    char reason[512];  // why there is none, else ""
-    const struct logger *logger;
-    atomic_flag write_failed;   // the one warning about it was given
-    atomic_uint_fast64_t told;  // start of the name of the last entry that a line was written about
-};
+#define READ_ATTEMPTS 2  // an entry may be replaced on a network disk just now
+#define SYSTEM_FOLDER "/var/cache/varflash"
+#define DEFAULT_MEGABYTES 1024
+#define DAY 86400
 
 // ---- folder -------------------------------------------------------------------------------------------------------
 // Appends the folder that the rules name, before anyone has looked at it. Nothing if they name none.
@@ -72,6 +74,29 @@ static const char *refuse_folder(const char *folder) {
     return NULL;
 }
 
+// The system's folder, if it is there and nobody but root and this user can have written it.
+static vf_status open_system(struct cache *cache, const char *folder) {
+    struct stat facts;
+    if (stat(folder, &facts) || (cache->folder && !strcmp(folder, cache->folder))) return VF_OK;
+    const bool ours = facts.st_uid == 0 || facts.st_uid == geteuid();
+    const char *refused = refuse_folder(folder);
+    if (refused || !ours) {
+        log_write(cache->logger, LOG_LEVEL_WARNING, "system cache: %s: %s; not used", folder,
+                  refused ? refused : "it belongs to another user");
+        return VF_OK;
+    }
+    cache->system = strdup(folder);
+    VF_REQUIRE(cache->system, VF_ERROR_OUT_OF_MEMORY, "out of memory while opening the kernel cache");
+    return VF_OK;
+}
+
+static uint64_t size_limit(const char *megabytes) {
+    char *end = NULL;
+    const unsigned long value = megabytes ? strtoul(megabytes, &end, 10) : DEFAULT_MEGABYTES;
+    if (megabytes && (*end || end == megabytes || value > UINT32_MAX)) return (uint64_t)DEFAULT_MEGABYTES << 20;
+    return value ? (uint64_t)value << 20 : UINT64_MAX;
+}
+
 vf_status cache_open(const char *folder, const struct environment *environment, const struct logger *logger,
                      struct cache **out) {
     struct cache *cache = calloc(1, sizeof *cache);
@@ -83,6 +108,7 @@ vf_status cache_open(const char *folder, const struct environment *environment, 
         VF_FAIL(VF_ERROR_OUT_OF_MEMORY, "out of memory while opening the kernel cache");
     }
     cache->logger = logger;
+    cache->limit = size_limit(environment->cache_size);
     atomic_flag_clear(&cache->write_failed);
     const char *refused = refuse_folder(buf_string(&path));
     if (refused) {
@@ -92,6 +118,11 @@ vf_status cache_open(const char *folder, const struct environment *environment, 
         buf_free(&path);
     }
     cache->folder = path.data;
+    const vf_status status = open_system(cache, environment->system_cache ? environment->system_cache : SYSTEM_FOLDER);
+    if (status) {
+        cache_close(cache);
+        return status;
+    }
     *out = cache;
     return VF_OK;
 }
@@ -99,12 +130,17 @@ vf_status cache_open(const char *folder, const struct environment *environment, 
 void cache_close(struct cache *cache) {
     if (!cache) return;
     free(cache->folder);
+    free(cache->system);
     free(cache);
 }
 
 const char *cache_folder(const struct cache *cache, const char **reason) {
     if (reason) *reason = cache->reason;
     return cache->folder;
+}
+
+const char *cache_system_folder(const struct cache *cache) {
+    return cache->system;
 }
 
 // ---- keys ---------------------------------------------------------------------------------------------------------
@@ -141,8 +177,9 @@ static void encode(const struct cache_key *key, const struct cache_entry *entry,
     unsigned char digest[HASH_SIZE];
     buf_text(file, MAGIC);
     put_number(file, FORMAT, 4);
+    put_number(file, (uint64_t)key->maker, 4);
     put_number(file, key->echo.size, 4);
-    put_number(file, entry->meta.size, 8);
+    put_number(file, entry->meta.size, 4);
     put_number(file, entry->payload.size, 8);
     buf_append(file, key->echo.data, key->echo.size);
     buf_append(file, buf_string(&entry->meta), entry->meta.size);
@@ -151,43 +188,98 @@ static void encode(const struct cache_key *key, const struct cache_entry *entry,
     buf_append(file, digest, sizeof digest);
 }
 
-// Fills `entry` and returns null, or says what is wrong with the file.
-static const char *decode(const struct buf *file, const struct cache_key *key, struct cache_entry *entry) {
+// Fills `entry` and returns null, or says what is wrong with the file, which is called NAME-MAKER.vfk.
+static const char *decode(const struct buf *file, const char *name, int maker, struct cache_entry *entry,
+                          struct buf *echo) {
     if (file->size < HEADER_SIZE + HASH_SIZE) return "is truncated";
     const char *data = file->data;
     if (memcmp(data, MAGIC, strlen(MAGIC)) != 0) return "is no cache entry";
     if (get_number(data + 8, 4) != FORMAT) return "has another format";
     // Every part is smaller than the file, so that the sum cannot wrap.
-    uint64_t echo = get_number(data + 12, 4), meta = get_number(data + 16, 8), payload = get_number(data + 24, 8);
-    uint64_t content = file->size - HEADER_SIZE - HASH_SIZE;
-    if (echo > content || meta > content || payload > content || echo + meta + payload != content)
+    const uint64_t sizes[3] = {get_number(data + 16, 4), get_number(data + 20, 4), get_number(data + 24, 8)};
+    const uint64_t content = file->size - HEADER_SIZE - HASH_SIZE;
+    if (sizes[0] > content || sizes[1] > content || sizes[2] > content || sizes[0] + sizes[1] + sizes[2] != content)
         return "is truncated";
     unsigned char digest[HASH_SIZE];
+    char text[HASH_TEXT_SIZE];
     hash_bytes(data, file->size - HASH_SIZE, digest);
     if (memcmp(digest, data + file->size - HASH_SIZE, HASH_SIZE) != 0) return "is damaged";
+    if (get_number(data + 12, 4) != (uint64_t)maker) return "was made by another compiler";
     data += HEADER_SIZE;
-    if (echo != key->echo.size || memcmp(data, key->echo.data, key->echo.size) != 0) return "belongs to another kernel";
-    buf_append(&entry->meta, data + echo, (size_t)meta);
-    buf_append(&entry->payload, data + echo + meta, (size_t)payload);
-    if (entry->meta.failed || entry->payload.failed) return "does not fit into memory";
-    return NULL;
+    hash_bytes(data, sizes[0], digest);
+    hash_text(digest, text);
+    if (strcmp(text, name) != 0) return "belongs to another kernel";
+    buf_append(echo, data, sizes[0]);
+    buf_append(&entry->meta, data + sizes[0], sizes[1]);
+    buf_append(&entry->payload, data + sizes[0] + sizes[1], sizes[2]);
+    return echo->failed || entry->meta.failed || entry->payload.failed ? "does not fit into memory" : NULL;
 }
 
-// ---- entries ------------------------------------------------------------------------------------------------------
-// Reads the open file of an entry, if it can be trusted. Null, or what is wrong.
-static const char *read_entry(int file, const struct cache_key *key, struct cache_entry *entry) {
+// ---- files --------------------------------------------------------------------------------------------------------
+
+void cache_file_name(const char *name, int maker, char file[CACHE_FILE_NAME]) {
+    snprintf(file, CACHE_FILE_NAME, "%.64s-%d" CACHE_SUFFIX, name, maker);
+}
+
+bool cache_file_parse(const char *file, char name[HASH_TEXT_SIZE], int *maker) {
+    const size_t length = strspn(file, "0123456789abcdef");
+    char again[CACHE_FILE_NAME];
+    if (length != HASH_TEXT_SIZE - 1 || file[length] != '-') return false;
+    memcpy(name, file, length);
+    name[length] = 0;
+    *maker = (int)strtoul(file + length + 1, NULL, 10);
+    cache_file_name(name, *maker, again);
+    return *maker > 0 && !strcmp(again, file);
+}
+
+// A file that is used stays: its time of change is that of its last use, to a day. The user's own folder only.
+static void mark_used(int file, const struct stat *facts) {
+    if (time(NULL) - facts->st_mtime > DAY) futimens(file, NULL);
+}
+
+// Reads the open file of an entry, if it can be trusted. Null, or what is wrong; an errno that a second attempt may
+// mend goes to *again.
+static const char *read_open(int file, bool system, const char *name, int maker, struct cache_entry *entry,
+                             struct buf *echo, int *again) {
     struct stat facts;
-    if (fstat(file, &facts)) return strerror(errno);
+    if (fstat(file, &facts)) return *again = errno, strerror(errno);
     if (!S_ISREG(facts.st_mode)) return "is not a file";
-    if (facts.st_uid != geteuid()) return "belongs to another user";
+    if (facts.st_uid != geteuid() && !(system && facts.st_uid == 0)) return "belongs to another user";
     if (facts.st_mode & (S_IWGRP | S_IWOTH)) return "can be written by others";
     if (facts.st_size > (off_t)LARGEST_ENTRY) return "is too large";
     struct buf bytes = {0};
-    int reason = fs_read_open(file, &bytes);
-    const char *fault = reason ? strerror(reason) : decode(&bytes, key, entry);
+    *again = fs_read_open(file, &bytes);
+    const char *fault = *again ? strerror(*again) : decode(&bytes, name, maker, entry, echo);
     buf_free(&bytes);
+    if (!fault && !system) mark_used(file, &facts);
     return fault;
 }
+
+const char *cache_file_read(const char *folder, bool system, const char *file, const struct cache_key *key,
+                            struct cache_entry *entry) {
+    char path[4096], name[HASH_TEXT_SIZE];
+    int maker, again = 0;
+    const char *fault = NULL;
+    struct buf echo = {0};
+    *entry = (struct cache_entry){0};
+    if (!cache_file_parse(file, name, &maker)) return "is no cache entry";
+    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return "";
+    for (int attempt = 0; attempt < READ_ATTEMPTS; attempt++) {
+        // O_NONBLOCK: an open of a pipe must not wait.
+        const int open_file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        again = open_file < 0 ? errno : 0;
+        fault = open_file < 0 ? strerror(errno) : read_open(open_file, system, name, maker, entry, &echo, &again);
+        if (open_file >= 0) close(open_file);
+        if (again != ESTALE) break;
+    }
+    if (!fault && key && (echo.size != key->echo.size || memcmp(echo.data, key->echo.data, echo.size) != 0))
+        fault = "belongs to another kernel";
+    buf_free(&echo);
+    if (fault) cache_entry_free(entry);
+    return again == ENOENT || again == ESTALE ? "" : fault;
+}
+
+// ---- entries ------------------------------------------------------------------------------------------------------
 
 // One line for an entry that is looked at twice, before and behind the lock.
 static void tell(struct cache *cache, const struct cache_key *key, const char *path, const char *fault) {
@@ -198,19 +290,43 @@ static void tell(struct cache *cache, const struct cache_key *key, const char *p
     log_write(cache->logger, LOG_LEVEL_WARNING, "cache: %s: %s; not used", path, fault);
 }
 
-bool cache_get(struct cache *cache, const struct cache_key *key, struct cache_entry *entry) {
-    *entry = (struct cache_entry){0};
-    if (!cache->folder) return false;
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s.vfk", cache->folder, key->name) >= (int)sizeof path) return false;
-    // O_NONBLOCK: an open of a pipe must not wait.
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (file < 0 && (errno == ENOENT || errno == ESTALE)) return false;  // ESTALE: replaced on a network disk just now
-    const char *fault = file < 0 ? strerror(errno) : read_entry(file, key, entry);
-    if (file >= 0) close(file);
+static bool get_from(struct cache *cache, const char *folder, bool system, const struct cache_key *key, int maker,
+                     struct cache_entry *entry) {
+    char file[CACHE_FILE_NAME], path[4096];
+    cache_file_name(key->name, maker, file);
+    const char *fault = cache_file_read(folder, system, file, key, entry);
     if (!fault) return true;
-    tell(cache, key, path, fault);
-    cache_entry_free(entry);
+    if (*fault && snprintf(path, sizeof path, "%s/%s", folder, file) < (int)sizeof path) tell(cache, key, path, fault);
+    return false;
+}
+
+// The newest maker below `below` that has left an entry for the key; 0: none.
+static int find_maker(const char *folder, const struct cache_key *key, int below) {
+    DIR *list = opendir(folder);
+    int found = 0, maker;
+    char name[HASH_TEXT_SIZE];
+    for (const struct dirent *entry; list && (entry = readdir(list));) {
+        if (!cache_file_parse(entry->d_name, name, &maker) || strcmp(name, key->name) != 0) continue;
+        if (maker > found && maker < below && maker <= key->newest) found = maker;
+    }
+    if (list) closedir(list);
+    return found;
+}
+
+bool cache_get(struct cache *cache, const struct cache_key *key, struct cache_entry *entry) {
+    const char *const folders[] = {cache->system, cache->folder};
+    *entry = (struct cache_entry){0};
+    for (size_t i = 0; i < ARRAY_LENGTH(folders); i++) {
+        const bool system = i == 0;
+        if (!folders[i]) continue;
+        if (key->maker) {
+            if (get_from(cache, folders[i], system, key, key->maker, entry)) return true;
+            continue;
+        }
+        for (int maker = INT_MAX; (maker = find_maker(folders[i], key, maker)) > 0;) {
+            if (get_from(cache, folders[i], system, key, maker, entry)) return true;
+        }
+    }
     return false;
 }
 
@@ -227,9 +343,9 @@ static void warn_write(struct cache *cache, int reason) {
 }
 
 void cache_put(struct cache *cache, const struct cache_key *key, const struct cache_entry *entry) {
-    if (!cache->folder) return;
-    char name[HASH_TEXT_SIZE + 4];
-    snprintf(name, sizeof name, "%s.vfk", key->name);
+    if (!cache->folder || !key->maker) return;
+    char name[CACHE_FILE_NAME];
+    cache_file_name(key->name, key->maker, name);
     struct buf file = {0};
     encode(key, entry, &file);
     int reason = file.failed ? ENOMEM : file.size > LARGEST_ENTRY ? EFBIG : fs_make_folder(cache->folder);
@@ -237,6 +353,7 @@ void cache_put(struct cache *cache, const struct cache_key *key, const struct ca
     if (reason) warn_write(cache, reason);
     if (!reason) atomic_store(&cache->told, 0);  // whatever is wrong with an entry from now on is news
     buf_free(&file);
+    if (!reason) cache_prune_daily(cache);
 }
 
 // ---- lock ---------------------------------------------------------------------------------------------------------

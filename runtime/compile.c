@@ -24,11 +24,16 @@ bool compile_parse_arch(const char *arch, int *number, char *suffix) {
     return true;
 }
 
+static vf_status check_arch(const char *arch, int *number, char *suffix) {
+    VF_REQUIRE(compile_parse_arch(arch, number, suffix), VF_ERROR_INVALID_ARGUMENT,
+               "arch=%s is not sm_NN, sm_NNa or sm_NNf", arch);
+    return VF_OK;
+}
+
 vf_status compile_target(const char *arch, const int *known, int count, struct compile_target *target) {
     int number;
     char suffix;
-    VF_REQUIRE(compile_parse_arch(arch, &number, &suffix), VF_ERROR_INVALID_ARGUMENT,
-               "arch=%s is not sm_NN, sm_NNa or sm_NNf", arch);
+    VF_TRY(check_arch(arch, &number, &suffix));
     int below = 0;  // the newest known one that PTX for `arch` can be made of
     for (int i = 0; i < count; i++) {
         if (known[i] == number) {
@@ -64,12 +69,16 @@ vf_status compile_open(const struct nvrtc_api *nvrtc, struct compiler *compiler)
     return VF_OK;
 }
 
-vf_status compile_identity(const struct compiler *compiler, const char *arch, struct buf *text) {
-    struct compile_target target;
-    VF_TRY(compile_target(arch, compiler->known, compiler->known_count, &target));
-    buf_printf(text, "nvrtc=%d.%d target=%s options=", compiler->nvrtc->major, compiler->nvrtc->minor,
-               target.architecture);
+int compile_version(const struct compiler *compiler) {
+    return compiler->nvrtc->major * 1000 + compiler->nvrtc->minor * 10;
+}
+
+vf_status compile_identity(const char *arch, struct buf *text) {
     static const char *const fixed[] = {FIXED_OPTIONS};
+    int number;
+    char suffix;
+    VF_TRY(check_arch(arch, &number, &suffix));
+    buf_printf(text, "arch=%s options=", arch);
     for (size_t i = 0; i < ARRAY_LENGTH(fixed); i++) buf_printf(text, "%s%s", i ? "," : "", fixed[i]);
     return buf_check(text);
 }

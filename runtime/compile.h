@@ -57,9 +57,12 @@ struct compiler {
 
 vf_status compile_open(const struct nvrtc_api *nvrtc, struct compiler *compiler);
 
-// Everything but the text that decides an image: NVRTC's version, target and options, as one line of text for the cache
-// key.
-vf_status compile_identity(const struct compiler *compiler, const char *arch, struct buf *text);
+// NVRTC's version as one number: 13000 is 13.0.
+int compile_version(const struct compiler *compiler);
+
+// Everything but the text and that version that decides an image: architecture and options, as one line of text for the
+// cache key. (The target follows from architecture and version.)
+vf_status compile_identity(const char *arch, struct buf *text);
 
 // Compiles `text` for `arch`. `name` stands in the log where no #line does. `want_ptx`: PTX even where a cubin is
 // possible (to be read, not loaded). VF_ERROR_COMPILE carries NVRTC's log. The caller ends *compiled with

@@ -2,6 +2,7 @@
 #ifndef VF_CONTEXT_H
 #define VF_CONTEXT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "cache.h"
@@ -32,6 +33,8 @@ struct vf_context {
     struct source *source;
     struct config *config;
     struct cache *cache;
+    struct bundle **bundles;
+    size_t bundle_count;
     struct kernels *kernels;
     struct variants *variants;
     struct trace *trace;  // null: off

@@ -9,22 +9,25 @@
 // ---- environment --------------------------------------------------------------------------------------------------
 // Every variable that varflash reads: member, name, meaning. Read once in vf_open; a process with raised privileges
 // (setuid) reads none of them. `varflash info` and docs/api.md list this table.
-#define ENVIRONMENT_VARIABLES(VARIABLE)                                                                         \
-    VARIABLE(cache_dir, "VARFLASH_CACHE_DIR", "folder of compiled kernels")                                     \
-    VARIABLE(config, "VARFLASH_CONFIG", "JSON file of configuration rows that come before all others")          \
-    VARIABLE(dump, "VARFLASH_DUMP", "folder that receives source, image and compiler log of every kernel used") \
-    VARIABLE(jit, "VARFLASH_JIT", "off: never compile; a kernel that is not in the cache is an error")          \
-    VARIABLE(log, "VARFLASH_LOG", "log level: 1 error, 2 warning, 3 info, 4 debug, or the word")                \
-    VARIABLE(nvrtc, "VARFLASH_NVRTC", "path of the NVRTC library to use")                                       \
-    VARIABLE(source, "VARFLASH_SOURCE", "checkout whose gen/ and templates/ replace the built-in ones")         \
-    VARIABLE(trace, "VARFLASH_TRACE", "file that receives each call as a problem, one JSON a line")             \
-    VARIABLE(xdg_cache_home, "XDG_CACHE_HOME", "parent of the cache folder without VARFLASH_CACHE_DIR")         \
-    VARIABLE(xdg_config_home, "XDG_CONFIG_HOME", "parent of the configuration folder varflash/")                \
-    VARIABLE(home, "HOME", "stands in for both: $HOME/.cache, $HOME/.config")                                   \
-    VARIABLE(cuda_home, "CUDA_HOME", "CUDA toolkit to look for NVRTC in")                                       \
-    VARIABLE(cuda_path, "CUDA_PATH", "the same")                                                                \
-    VARIABLE(virtual_env, "VIRTUAL_ENV", "Python environment to look for NVRTC in")                             \
-    VARIABLE(conda_prefix, "CONDA_PREFIX", "the same")                                                          \
+#define ENVIRONMENT_VARIABLES(VARIABLE)                                                                               \
+    VARIABLE(cache_dir, "VARFLASH_CACHE_DIR", "folder of compiled kernels")                                           \
+    VARIABLE(cache_size, "VARFLASH_CACHE_SIZE", "megabytes that it may take (1024; 0: any)")                          \
+    VARIABLE(system_cache, "VARFLASH_SYSTEM_CACHE", "folder that is read before it (/var/cache/varflash)")            \
+    VARIABLE(bundles, "VARFLASH_BUNDLES", "files of kernels built ahead of time, with colons between them")           \
+    VARIABLE(config, "VARFLASH_CONFIG", "JSON file of configuration rows that come before all others")                \
+    VARIABLE(dump, "VARFLASH_DUMP", "folder that receives source, image and compiler log of every kernel used")       \
+    VARIABLE(jit, "VARFLASH_JIT", "off: never compile; a kernel that neither bundles nor the cache have is an error") \
+    VARIABLE(log, "VARFLASH_LOG", "log level: 1 error, 2 warning, 3 info, 4 debug, or the word")                      \
+    VARIABLE(nvrtc, "VARFLASH_NVRTC", "path of the NVRTC library to use")                                             \
+    VARIABLE(source, "VARFLASH_SOURCE", "checkout whose gen/ and templates/ replace the built-in ones")               \
+    VARIABLE(trace, "VARFLASH_TRACE", "file that receives each call as a problem, one JSON a line")                   \
+    VARIABLE(xdg_cache_home, "XDG_CACHE_HOME", "parent of the cache folder without VARFLASH_CACHE_DIR")               \
+    VARIABLE(xdg_config_home, "XDG_CONFIG_HOME", "parent of the configuration folder varflash/")                      \
+    VARIABLE(home, "HOME", "stands in for both: $HOME/.cache, $HOME/.config")                                         \
+    VARIABLE(cuda_home, "CUDA_HOME", "CUDA toolkit to look for NVRTC in")                                             \
+    VARIABLE(cuda_path, "CUDA_PATH", "the same")                                                                      \
+    VARIABLE(virtual_env, "VIRTUAL_ENV", "Python environment to look for NVRTC in")                                   \
+    VARIABLE(conda_prefix, "CONDA_PREFIX", "the same")                                                                \
     VARIABLE(path, "PATH", "python3 found on it says which site-packages to look for NVRTC in")
 
 struct environment {

@@ -46,7 +46,7 @@ static void look_for_nvrtc(struct vf_context *context, struct info *info) {
         return;
     }
     info->public.nvrtc_path = compiler->nvrtc->path;
-    info->public.nvrtc_version = compiler->nvrtc->major * 1000 + compiler->nvrtc->minor * 10;
+    info->public.nvrtc_version = compile_version(compiler);
 }
 
 static vf_status list_configs(struct vf_context *context, struct info *info) {

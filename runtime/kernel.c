@@ -3,8 +3,12 @@
 // Single flight: the first thread that wants a spec puts an entry in the table and works on it outside the lock; others
 // wait for the entry to become ready. An entry whose making failed is taken out again, and whoever waited tries for
 // itself, so that each caller gets a sentence of its own and a passing failure is not remembered.
+//
+// Only the compiler needs NVRTC. A cache key has its version, so that a process that may compile takes what this version
+// made; one that may not, or cannot, takes what any version made that the driver can load.
 #include "kernel.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +17,7 @@
 #include "log.h"
 #include "request.h"
 
-#define OTHER_PROCESS_MS 20000  // how long another process may take over a kernel before it is compiled here as well
+#define OTHER_PROCESS_MS 60000  // how long another process may take over a kernel before it is compiled here as well
 
 struct entry {
     struct kernel kernel;
@@ -31,7 +35,7 @@ struct kernels {
     struct nvrtc_api nvrtc;
     struct compiler compiler;
     bool jit;
-    atomic_uint_fast64_t compiled, from_cache;
+    atomic_uint_fast64_t compiled, from_cache, from_bundle;
 };
 
 vf_status kernels_open(const struct kernels_parts *parts, struct kernels **out) {
@@ -85,7 +89,7 @@ vf_status kernels_compiler(struct kernels *kernels, const struct compiler **comp
 }
 
 // VARFLASH_DUMP: what is used, for the curious. A failure to write is not the call's.
-static void dump(const struct kernels *kernels, const char *entry, const struct cache_key *key, const struct buf *text,
+static void dump(const struct kernels *kernels, const char *entry, const struct buf *text,
                  const struct compiled *compiled) {
     const char *folder = kernels->parts.environment->dump;
     if (!folder) return;
@@ -93,25 +97,71 @@ static void dump(const struct kernels *kernels, const char *entry, const struct 
         const char *suffix;
         const struct buf *content;
     } files[] = {{"cu", text}, {compiled->ptx ? "ptx" : "cubin", &compiled->image}, {"log", &compiled->log}};
+    unsigned char digest[HASH_SIZE];
+    char hash[HASH_TEXT_SIZE];
+    hash_bytes(compiled->image.data, compiled->image.size, digest);
+    hash_text(digest, hash);
     for (size_t i = 0; i < ARRAY_LENGTH(files); i++) {
         char name[256];
-        snprintf(name, sizeof name, "%s-%.16s.%s", entry, key->name, files[i].suffix);
+        if (!files[i].content->size) continue;  // an image that was not compiled here has no text or no log
+        snprintf(name, sizeof name, "%s-%.16s.%s", entry, hash, files[i].suffix);
         if (fs_publish(folder, name, buf_string(files[i].content), files[i].content->size)) {
             log_write(kernels->parts.logger, LOG_LEVEL_WARNING, "VARFLASH_DUMP: %s", vf_last_error());
         }
     }
 }
 
-static void store(struct kernels *kernels, const struct cache_key *key, const struct compiled *compiled) {
+// Text, its key, and what makes it an image.
+struct recipe {
+    const char *spec;
+    char arch[ARCH_TEXT];
+    struct buf text;
+    struct cache_key key;
+    const struct compiler *compiler;  // null: it must not or cannot be compiled here,
+    vf_status refused;                // with this status and the thread's sentence
+};
+
+static void recipe_free(struct recipe *recipe) {
+    buf_free(&recipe->text);
+    cache_key_free(&recipe->key);
+}
+
+static vf_status find_compiler(struct kernels *kernels, struct recipe *recipe) {
+    const int driver = kernels->parts.cuda ? kernels->parts.cuda->version : 0;
+    recipe->key.newest = driver ? driver / 1000 * 1000 + 999 : INT_MAX;  // nvrtc_fits_driver
+    recipe->refused = kernels->jit ? kernels_compiler(kernels, &recipe->compiler) : VF_ERROR_NO_COMPILER;
+    if (recipe->refused == VF_ERROR_NO_COMPILER) {
+        recipe->compiler = NULL;
+        return VF_OK;
+    }
+    if (!recipe->refused) recipe->key.maker = compile_version(recipe->compiler);
+    return recipe->refused;
+}
+
+static vf_status make_recipe(struct kernels *kernels, const char *spec, struct recipe *recipe) {
+    struct buf identity = {.data = NULL};
+    recipe->spec = spec;
+    VF_REQUIRE(kernels->parts.source, VF_ERROR_NO_COMPILER, "this build of varflash has no generator");
+    VF_TRY(request_word(spec, "arch", recipe->arch, sizeof recipe->arch));
+    VF_TRY(source_text(kernels->parts.source, spec, &recipe->text));
+    vf_status status = compile_identity(recipe->arch, &identity);
+    if (!status)
+        status = cache_key_make(buf_string(&recipe->text), recipe->text.size, buf_string(&identity), &recipe->key);
+    buf_free(&identity);
+    return status ? status : find_compiler(kernels, recipe);
+}
+
+static void store(struct kernels *kernels, const struct recipe *recipe, const struct compiled *compiled) {
     struct cache_entry entry = {.payload = compiled->image};
+    buf_printf(&entry.meta, "spec=%s\n", recipe->spec);  // for people; who reads it has the spec already
     compile_write_meta(compiled, &entry.meta);
-    if (!buf_check(&entry.meta)) cache_put(kernels->parts.cache, key, &entry);
+    if (!buf_check(&entry.meta)) cache_put(kernels->parts.cache, &recipe->key, &entry);
     buf_free(&entry.meta);
 }
 
-static bool fetch(struct kernels *kernels, const struct cache_key *key, struct compiled *compiled) {
+static bool fetch(struct kernels *kernels, const struct recipe *recipe, struct compiled *compiled) {
     struct cache_entry entry = {.meta = {.data = NULL}};
-    if (!cache_get(kernels->parts.cache, key, &entry)) return false;
+    if (!cache_get(kernels->parts.cache, &recipe->key, &entry)) return false;
     const bool readable = compile_read_meta(buf_string(&entry.meta), compiled);
     if (readable) {
         compiled->image = entry.payload;
@@ -122,86 +172,116 @@ static bool fetch(struct kernels *kernels, const struct cache_key *key, struct c
     return readable;
 }
 
-static vf_status compile_text(struct kernels *kernels, const struct compiler *compiler, const char *spec,
-                              const char *arch, const struct buf *text, const struct cache_key *key,
-                              struct compiled *compiled) {
-    log_write(kernels->parts.logger, LOG_LEVEL_INFO, "compiling %s", spec);
-    VF_TRY(compile_kernel(compiler, spec, buf_string(text), arch, false, compiled));
+static vf_status compile(struct kernels *kernels, const struct recipe *recipe, struct compiled *compiled) {
+    if (!recipe->compiler) return recipe->refused;
+    log_write(kernels->parts.logger, LOG_LEVEL_INFO, "compiling %s", recipe->spec);
+    VF_TRY(compile_kernel(recipe->compiler, recipe->spec, buf_string(&recipe->text), recipe->arch, false, compiled));
     atomic_fetch_add(&kernels->compiled, 1);
-    log_write(kernels->parts.logger, LOG_LEVEL_INFO, "compiled %s in %.0f ms", spec, compiled->milliseconds);
-    store(kernels, key, compiled);
+    log_write(kernels->parts.logger, LOG_LEVEL_INFO, "compiled %s in %.0f ms", recipe->spec, compiled->milliseconds);
+    store(kernels, recipe, compiled);
     return VF_OK;
-}
-
-// Text, its key, and what makes it an image.
-struct recipe {
-    char arch[ARCH_TEXT];
-    const struct compiler *compiler;
-    struct buf text;
-    struct cache_key key;
-};
-
-static vf_status make_recipe(struct kernels *kernels, const char *spec, struct recipe *recipe) {
-    struct buf identity = {.data = NULL};
-    VF_TRY(request_word(spec, "arch", recipe->arch, sizeof recipe->arch));
-    VF_TRY(source_text(kernels->parts.source, spec, &recipe->text));
-    VF_TRY(buf_check(&recipe->text));
-    VF_TRY(kernels_compiler(kernels, &recipe->compiler));
-    vf_status status = compile_identity(recipe->compiler, recipe->arch, &identity);
-    if (!status)
-        status = cache_key_make(buf_string(&recipe->text), recipe->text.size, buf_string(&identity), &recipe->key);
-    buf_free(&identity);
-    return status;
-}
-
-static void recipe_free(struct recipe *recipe) {
-    buf_free(&recipe->text);
-    cache_key_free(&recipe->key);
 }
 
 vf_status kernels_compile(struct kernels *kernels, const char *spec, bool ptx, struct compiled *compiled) {
     struct recipe recipe = {.text = {.data = NULL}};
     vf_status status = make_recipe(kernels, spec, &recipe);
+    // Asked for by name, so that VARFLASH_JIT is no matter.
+    if (!status && !recipe.compiler) status = kernels_compiler(kernels, &recipe.compiler);
+    if (!status) recipe.key.maker = compile_version(recipe.compiler);
     if (!status && ptx) {
         status = compile_kernel(recipe.compiler, spec, buf_string(&recipe.text), recipe.arch, true, compiled);
     } else if (!status) {
-        status = compile_text(kernels, recipe.compiler, spec, recipe.arch, &recipe.text, &recipe.key, compiled);
+        status = compile(kernels, &recipe, compiled);
     }
     recipe_free(&recipe);
     return status;
 }
 
+// ---- images --------------------------------------------------------------------------------------------------------
 // From the cache or, one process at a time, from the compiler.
-static vf_status find_image(struct kernels *kernels, const char *spec, const struct recipe *recipe,
+static vf_status make_image(struct kernels *kernels, const char *spec, struct recipe *recipe,
                             struct compiled *compiled) {
-    if (fetch(kernels, &recipe->key, compiled)) return VF_OK;
-    VF_REQUIRE(kernels->jit, VF_ERROR_NO_COMPILER,
-               "VARFLASH_JIT=off, and the cache does not have the kernel '%s'; this puts it there: varflash show --log "
-               "--spec '%s'",
-               spec, spec);
+    VF_TRY(make_recipe(kernels, spec, recipe));
+    if (fetch(kernels, recipe, compiled)) return VF_OK;
+    if (!kernels->jit) {
+        return status_fail(VF_ERROR_NO_COMPILER, "VARFLASH_JIT=off, and neither a bundle nor the cache has '%s'", spec);
+    }
+    if (!recipe->compiler) return recipe->refused;
     const int lock = cache_lock(kernels->parts.cache, &recipe->key, OTHER_PROCESS_MS);
     vf_status status = VF_OK;
-    if (!fetch(kernels, &recipe->key, compiled)) {
-        status = compile_text(kernels, recipe->compiler, spec, recipe->arch, &recipe->text, &recipe->key, compiled);
-    }
+    if (!fetch(kernels, recipe, compiled)) status = compile(kernels, recipe, compiled);
     cache_unlock(lock);
     return status;
 }
 
-static vf_status make(struct kernels *kernels, struct kernel *kernel) {
+vf_status kernels_image(struct kernels *kernels, const char *spec, struct compiled *compiled) {
+    struct recipe recipe = {.text = {.data = NULL}};
+    *compiled = (struct compiled){.ptx = false};
+    const vf_status status = make_image(kernels, spec, &recipe, compiled);
+    recipe_free(&recipe);
+    return status;
+}
+
+// True if a bundle has a sound image that the driver can load.
+static bool unpack(struct kernels *kernels, const char *spec, struct compiled *compiled) {
+    const int driver = kernels->parts.cuda ? kernels->parts.cuda->version : 0;
+    for (size_t i = 0; i < kernels->parts.bundle_count; i++) {
+        const struct bundle *bundle = kernels->parts.bundles[i];
+        struct bundle_kernel kernel;
+        if (!bundle_find_kernel(bundle, spec, &kernel)) continue;
+        struct buf meta = {.data = NULL};
+        buf_append(&meta, kernel.meta.data, kernel.meta.size);
+        const char *fault = !nvrtc_fits_driver(bundle_compiler(bundle) / 1000, driver)
+                                ? "was compiled for a newer driver"
+                            : compile_read_meta(buf_string(&meta), compiled) ? bundle_image(&kernel, &compiled->image)
+                                                                             : "has no facts";
+        buf_free(&meta);
+        if (!fault) {
+            atomic_fetch_add(&kernels->from_bundle, 1);
+            return true;
+        }
+        compiled_free(compiled);
+        log_write(kernels->parts.logger, LOG_LEVEL_WARNING, "%s: '%s' %s; not used", bundle_name(bundle), spec, fault);
+    }
+    return false;
+}
+
+// Adds what to do about a kernel that nobody has.
+static vf_status name_remedy(const char *variant) {
+    VF_FAIL(VF_ERROR_NO_COMPILER, "%s; this builds it ahead of time: varflash build --spec '%s'", vf_last_error(),
+            variant);
+}
+
+static vf_status make(struct kernels *kernels, const char *variant, struct kernel *kernel) {
     const char *spec = kernel->facts.spec, *entry = kernel->facts.entry;
     struct recipe recipe = {.text = {.data = NULL}};
     struct compiled compiled = {.ptx = false};
-    vf_status status = make_recipe(kernels, spec, &recipe);
-    if (!status) status = find_image(kernels, spec, &recipe, &compiled);
+    vf_status status = VF_OK;
+    if (!unpack(kernels, spec, &compiled)) status = make_image(kernels, spec, &recipe, &compiled);
     if (!status) {
-        dump(kernels, entry, &recipe.key, &recipe.text, &compiled);
-        memcpy(kernel->image, recipe.key.name, sizeof kernel->image);
+        dump(kernels, entry, &recipe.text, &compiled);
         status = module_load(kernels->parts.cuda, buf_string(&compiled.image), entry, &kernel->module);
+    } else if (status == VF_ERROR_NO_COMPILER) {
+        status = name_remedy(variant);
     }
     compiled_free(&compiled);
     recipe_free(&recipe);
     return status;
+}
+
+// ---- plans ---------------------------------------------------------------------------------------------------------
+
+vf_status kernels_plan(struct kernels *kernels, const char *variant, struct source_plan *plan) {
+    const struct kernels_parts *parts = &kernels->parts;
+    for (size_t i = 0; i < parts->bundle_count; i++) {
+        struct bundle_plan found;
+        if (bundle_find_plan(parts->bundles[i], variant, &found) &&
+            source_plan_read(found.plan.data, found.plan.size, plan))
+            return VF_OK;
+    }
+    if (parts->source) return source_plan(parts->source, variant, plan);
+    status_fail(VF_ERROR_NO_COMPILER, "this build of varflash has no generator, and no bundle has the variant");
+    return name_remedy(variant);
 }
 
 // ---- the table -----------------------------------------------------------------------------------------------------
@@ -218,7 +298,8 @@ static void take_out(struct kernels *kernels, const struct entry *entry) {
     *link = entry->next;
 }
 
-vf_status kernels_get(struct kernels *kernels, const struct source_kernel *facts, const struct kernel **kernel) {
+vf_status kernels_get(struct kernels *kernels, const char *variant, const struct source_kernel *facts,
+                      const struct kernel **kernel) {
     pthread_mutex_lock(&kernels->lock);
     struct entry *entry;
     while ((entry = find(kernels, facts->spec)) && !entry->ready) pthread_cond_wait(&kernels->finished, &kernels->lock);
@@ -233,7 +314,7 @@ vf_status kernels_get(struct kernels *kernels, const struct source_kernel *facts
         entry->next = kernels->entries;
         kernels->entries = entry;
         pthread_mutex_unlock(&kernels->lock);
-        status = make(kernels, &entry->kernel);
+        status = make(kernels, variant, &entry->kernel);
         pthread_mutex_lock(&kernels->lock);
         if (status) {
             take_out(kernels, entry);
@@ -249,5 +330,6 @@ vf_status kernels_get(struct kernels *kernels, const struct source_kernel *facts
 }
 
 struct kernels_counters kernels_count(const struct kernels *kernels) {
-    return (struct kernels_counters){atomic_load(&kernels->compiled), atomic_load(&kernels->from_cache)};
+    return (struct kernels_counters){atomic_load(&kernels->compiled), atomic_load(&kernels->from_cache),
+                                     atomic_load(&kernels->from_bundle)};
 }

@@ -24,7 +24,9 @@
     NUMBER(registers)     /* a thread, by the budget */
 
 // Checked mode's plan (pass=check) has neither family nor tiles.
-#define SOURCE_PLAN_TEXTS(TEXT) TEXT(family, 32)
+#define SOURCE_PLAN_TEXTS(TEXT)                                   \
+    TEXT(name, 160) /* "fwd_sm80_d128_bf16-sm_90a-m128n64w4s2" */ \
+    TEXT(family, 32)
 #define SOURCE_PLAN_NUMBERS(NUMBER)                                                                   \
     NUMBER(tile_m)                                                                                    \
     NUMBER(tile_n)                                                                                    \

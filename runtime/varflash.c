@@ -9,6 +9,7 @@
 
 #include "context.h"
 #include "cpu.h"
+#include "embedded.h"
 #include "info.h"
 #include "lengths.h"
 #include "varflash/varflash_dev.h"
@@ -30,10 +31,50 @@ static vf_status check_options(const vf_options *options) {
                "options.log_level: is %d; must be 1 to 4, or 0 for the default", options->log_level);
     VF_REQUIRE(options->cpu_threads >= 0, VF_ERROR_INVALID_ARGUMENT, "options.cpu_threads: is %d; must not be negative",
                options->cpu_threads);
-    VF_REQUIRE(!options->bundles && options->bundle_count == 0, VF_ERROR_UNSUPPORTED,
-               "options.bundles: are reserved; must be null and bundle_count 0");
+    VF_REQUIRE(options->bundles || options->bundle_count == 0, VF_ERROR_INVALID_ARGUMENT,
+               "options.bundles: is null, and bundle_count is %zu", options->bundle_count);
+    for (size_t i = 0; i < options->bundle_count; i++) {
+        VF_REQUIRE(!options->bundles[i].path != !options->bundles[i].data, VF_ERROR_INVALID_ARGUMENT,
+                   "options.bundles[%zu]: must have either path or data", i);
+    }
     return VF_OK;
 }
+
+// ---- bundles -------------------------------------------------------------------------------------------------------
+
+static vf_status add_bundle(struct vf_context *context, const vf_bundle *given) {
+    struct bundle **bundles = realloc(context->bundles, (context->bundle_count + 1) * sizeof *bundles);
+    VF_REQUIRE(bundles, VF_ERROR_OUT_OF_MEMORY, "no memory for a bundle");
+    context->bundles = bundles;
+    struct bundle *bundle;
+    VF_TRY(given->path ? bundle_open(given->path, &bundle)
+                       : bundle_open_memory("bundle in memory", given->data, given->size, &bundle));
+    bundles[context->bundle_count++] = bundle;
+    VF_REQUIRE(!strcmp(bundle_generator(bundle), embedded_digest), VF_ERROR_IO,
+               "%s: was built by another version of varflash (generator %s, here %s); build it again with this one",
+               bundle_name(bundle), bundle_generator(bundle), embedded_digest);
+    log_write(&context->logger, LOG_LEVEL_INFO, "%s: %zu variants, %zu kernels", bundle_name(bundle),
+              bundle_plan_count(bundle), bundle_kernel_count(bundle));
+    return VF_OK;
+}
+
+static vf_status open_bundles(struct vf_context *context, const vf_options *options) {
+    const char *names = context->environment.bundles;
+    // Kernels from a checkout that is being worked on are not the ones in a bundle.
+    if (context->environment.source) return VF_OK;
+    for (size_t i = 0; i < options->bundle_count; i++) VF_TRY(add_bundle(context, &options->bundles[i]));
+    while (names && *names) {
+        char path[4096];
+        const size_t length = strcspn(names, ":");
+        VF_REQUIRE(length < sizeof path, VF_ERROR_IO, "VARFLASH_BUNDLES: a path is too long");
+        snprintf(path, sizeof path, "%.*s", (int)length, names);
+        if (length) VF_TRY(add_bundle(context, &(vf_bundle){.path = path}));
+        names += length + (names[length] == ':');
+    }
+    return VF_OK;
+}
+
+// ---- opening -------------------------------------------------------------------------------------------------------
 
 // Looks for the driver and its devices. What is missing decides an AUTO context for the CPU and fails a CUDA one.
 static vf_status open_devices(struct vf_context *context, const struct cuda_api *cuda) {
@@ -75,14 +116,17 @@ static vf_status open_parts(struct vf_context *context, const vf_options *option
     VF_TRY(config_open(options->config, environment, source_signature(context->source), &context->logger,
                        &context->config));
     VF_TRY(cache_open(options->cache_dir, environment, &context->logger, &context->cache));
+    VF_TRY(open_bundles(context, options));
     const struct kernels_parts parts = {.cuda = context->cuda,
                                         .nvrtc = nvrtc,
                                         .environment = environment,
                                         .logger = &context->logger,
                                         .source = context->source,
-                                        .cache = context->cache};
+                                        .cache = context->cache,
+                                        .bundles = context->bundles,
+                                        .bundle_count = context->bundle_count};
     VF_TRY(kernels_open(&parts, &context->kernels));
-    VF_TRY(variants_open(context->config, context->source, context->kernels, &context->variants));
+    VF_TRY(variants_open(context->config, context->kernels, &context->variants));
     return trace_open(environment->trace, &context->logger, &context->trace);
 }
 
@@ -115,6 +159,8 @@ void vf_close(vf_context *context) {
     trace_close(context->trace);
     variants_close(context->variants);
     kernels_close(context->kernels);
+    for (size_t i = 0; i < context->bundle_count; i++) bundle_close(context->bundles[i]);
+    free(context->bundles);
     cache_close(context->cache);
     config_close(context->config);
     source_close(context->source);

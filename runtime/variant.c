@@ -25,7 +25,6 @@ struct limits {
 
 struct variants {
     const struct config *config;
-    struct source *source;
     struct kernels *kernels;
     pthread_rwlock_t lock;  // guards index, list and limits
     struct slot *index;     // open addressing; never more than half full
@@ -36,12 +35,10 @@ struct variants {
     char forced[CONFIG_KNOBS];
 };
 
-vf_status variants_open(const struct config *config, struct source *source, struct kernels *kernels,
-                        struct variants **out) {
+vf_status variants_open(const struct config *config, struct kernels *kernels, struct variants **out) {
     struct variants *variants = calloc(1, sizeof *variants);
     VF_REQUIRE(variants, VF_ERROR_OUT_OF_MEMORY, "no memory for the table of variants");
     variants->config = config;
-    variants->source = source;
     variants->kernels = kernels;
     pthread_rwlock_init(&variants->lock, NULL);
     *out = variants;
@@ -73,16 +70,21 @@ const char *variants_forced(const struct variants *variants) {
 }
 
 // ---- choosing ------------------------------------------------------------------------------------------------------
+// The spec of a choice: request and knobs.
+#define VARIANT_TEXT (REQUEST_TEXT + CONFIG_KNOBS)
+static void variant_write(const struct choice *choice, char spec[VARIANT_TEXT]) {
+    snprintf(spec, VARIANT_TEXT, "%s%s%s", choice->request, choice->knobs[0] ? " " : "", choice->knobs);
+}
 
 vf_status variants_choose_knobs(struct variants *variants, const struct request *request, const char *arch,
                                 const char *origin, const char *knobs, struct choice *choice) {
-    char spec[REQUEST_TEXT + CONFIG_KNOBS];
+    char spec[VARIANT_TEXT];
     *choice = (struct choice){.plan = {.kernel_count = 0}};
     request_write(request, arch, choice->request);
     snprintf(choice->origin, sizeof choice->origin, "%s", origin);
     snprintf(choice->knobs, sizeof choice->knobs, "%s", knobs);
-    snprintf(spec, sizeof spec, "%s %s", choice->request, knobs);
-    const vf_status status = source_plan(variants->source, spec, &choice->plan);
+    variant_write(choice, spec);
+    const vf_status status = kernels_plan(variants->kernels, spec, &choice->plan);
     if (status) status_prefix("%s: ", origin);
     return status;
 }
@@ -104,7 +106,7 @@ static vf_status get_shared_kb(struct variants *variants, const char *arch, int 
     char spec[64];
     struct source_plan plan;
     snprintf(spec, sizeof spec, "pass=check arch=%s", arch);
-    VF_TRY(source_plan(variants->source, spec, &plan));
+    VF_TRY(kernels_plan(variants->kernels, spec, &plan));
     *shared_kb = plan.shared_per_block / 1024;
     pthread_rwlock_wrlock(&variants->lock);
     for (size_t i = 0; i < ARRAY_LENGTH(variants->limits); i++) {
@@ -237,10 +239,14 @@ static vf_status role_of(const char *name, enum role *role) {
 
 static vf_status fill(struct variants *variants, const struct scope *scope, struct variant *variant) {
     const struct source_plan *plan = &variant->choice.plan;
+    char spec[VARIANT_TEXT];
+    variant_write(&variant->choice, spec);
     for (int i = 0; i < plan->kernel_count; i++) {
         const struct source_kernel *facts = &plan->kernels[i];
         VF_TRY(role_of(facts->name, &variant->roles[i]));
-        VF_TRY(kernels_get(variants->kernels, facts, &variant->kernels[i]));
+        const vf_status status = kernels_get(variants->kernels, spec, facts, &variant->kernels[i]);
+        if (status == VF_ERROR_NO_COMPILER) status_prefix("%s: ", plan->name);
+        VF_TRY(status);
         VF_TRY(module_function(scope->api, &variant->kernels[i]->module, facts->shared_bytes, &variant->functions[i]));
         const bool one_block = variant->roles[i] == ROLE_SCHEDULE || variant->roles[i] == ROLE_CHECK;
         variant->threads[i] = facts->threads;
@@ -299,7 +305,7 @@ vf_status variants_get_check(struct variants *variants, const struct scope *scop
     if (*variant) return VF_OK;
     struct choice choice = {.origin = "checked mode"};
     snprintf(choice.request, sizeof choice.request, "pass=check arch=%s", scope->device->arch);
-    VF_TRY(source_plan(variants->source, choice.request, &choice.plan));
+    VF_TRY(kernels_plan(variants->kernels, choice.request, &choice.plan));
     VF_TRY(make(variants, &choice, scope, stream, variant));
     return remember(variants, CHECK_KEY, *variant);
 }

@@ -35,8 +35,7 @@ struct variant {
 
 struct variants;
 
-vf_status variants_open(const struct config *config, struct source *source, struct kernels *kernels,
-                        struct variants **variants);
+vf_status variants_open(const struct config *config, struct kernels *kernels, struct variants **variants);
 void variants_close(struct variants *variants);  // null is ignored
 
 // ---- choosing, without a device ------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ static void compile_line(const struct compiler *compiler, const char *arch, cons
 
 static vf_status print_identity(const struct compiler *compiler) {
     struct buf text = {0};
-    vf_status status = compile_identity(compiler, "sm_80", &text);
-    if (!status) puts(buf_string(&text));
+    vf_status status = compile_identity("sm_80", &text);
+    if (!status) printf("nvrtc=%d %s\n", compile_version(compiler), buf_string(&text));
     buf_free(&text);
     return status;
 }

@@ -75,6 +75,7 @@ local GENERATED = { ["kernel_args.h"] = true }
 local OUTSIDE = { -- header -> pattern of the files that may include it
   { "^lua", "^runtime/source%.c$" }, { "^lauxlib", "^runtime/source%.c$" },
   { "^cjson/", "^runtime/config%.c$" }, { "^cjson/", "^tools/" },
+  { "^zstd", "^runtime/bundle%.c$" }, { "^zstd", "^tools/lib/bundle_write%.c$" },
   { "^cuda", "^$" }, { "^nvrtc", "^$" }, { "^check%.h", "^tests/" },
 }
 

@@ -8,7 +8,7 @@
 # As root, or with sudo where that asks for no password; else it prints the command and stops. Nothing to install: it does nothing.
 set -eu
 
-build_packages='gcc libc6-dev binutils make pkg-config lua5.4 liblua5.4-dev libcjson-dev'
+build_packages='gcc libc6-dev binutils make pkg-config lua5.4 liblua5.4-dev libcjson-dev libzstd-dev'
 # Tests: check (unit), clang and its runtime (fuzzers, second compiler), g++ (the header as C++; simulator, with Boost.Context).
 test_packages='check g++ libboost-context-dev clang valgrind'
 # Lint. clang-format is pinned: other versions lay out some lines differently.

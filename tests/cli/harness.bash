@@ -14,8 +14,8 @@ scratch=$(mktemp -d)
 out=$scratch/out err=$scratch/err
 passed=0 failed=0
 # The machine's own settings must not decide a test; the cache may stay where the build has it.
-unset VARFLASH_CONFIG VARFLASH_DUMP VARFLASH_JIT VARFLASH_LOG VARFLASH_NVRTC VARFLASH_SOURCE VARFLASH_TRACE
-export VARFLASH_CACHE_DIR=${VARFLASH_CACHE_DIR:-$scratch/cache} XDG_CONFIG_HOME=$scratch/config NO_COLOR=1
+unset VARFLASH_BUNDLES VARFLASH_CACHE_SIZE VARFLASH_CONFIG VARFLASH_DUMP VARFLASH_JIT VARFLASH_LOG VARFLASH_NVRTC VARFLASH_SOURCE VARFLASH_TRACE
+export VARFLASH_SYSTEM_CACHE=$scratch/none VARFLASH_CACHE_DIR=${VARFLASH_CACHE_DIR:-$scratch/cache} XDG_CONFIG_HOME=$scratch/config NO_COLOR=1
 
 finish() {
     rm -rf "$scratch"

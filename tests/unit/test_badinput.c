@@ -291,7 +291,8 @@ START_TEST(null_everything) {
 END_TEST
 
 START_TEST(bad_options) {
-    static const char *const bundle[] = {"x.vfb"};
+    static const vf_bundle nothing[] = {{NULL, NULL, 0}}, missing[] = {{"/nonexistent.vfb", NULL, 0}},
+                           junk[] = {{NULL, "junk", 4}};
     const struct {
         vf_options options;
         vf_status status;
@@ -301,7 +302,10 @@ START_TEST(bad_options) {
                 {{.log_level = 5}, INVALID, "options.log_level: is 5"},
                 {{.log_level = -1}, INVALID, "options.log_level: is -1"},
                 {{.cpu_threads = -2}, INVALID, "options.cpu_threads: is -2"},
-                {{.bundles = bundle, .bundle_count = 1}, UNSUPPORTED, "options.bundles"},
+                {{.bundles = NULL, .bundle_count = 1}, INVALID, "options.bundles: is null"},
+                {{.bundles = nothing, .bundle_count = 1}, INVALID, "options.bundles[0]: must have either"},
+                {{.bundles = missing, .bundle_count = 1}, VF_ERROR_IO, "/nonexistent.vfb: cannot be read"},
+                {{.bundles = junk, .bundle_count = 1}, VF_ERROR_IO, "is no bundle of kernels"},
                 {{.config = "/nonexistent.json"}, VF_ERROR_IO, "/nonexistent.json"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         vf_context *context = (vf_context *)(uintptr_t)1;

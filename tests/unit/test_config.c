@@ -205,6 +205,15 @@ END_TEST
 
 // ---- with the generator --------------------------------------------------------------------------------------------
 
+// A table that makes plans and no images.
+static struct kernels *open_kernels(struct source *source) {
+    static const struct environment nothing;
+    const struct kernels_parts parts = {.environment = &nothing, .source = source};
+    struct kernels *kernels = NULL;
+    unit_ok(kernels_open(&parts, &kernels));
+    return kernels;
+}
+
 START_TEST(rows_apart_by_size_must_give_equal_bits) {
     static const char text[] =
         "{\"rows\": [{\"when\": {\"pass\": \"fwd\", \"avg_k_max\": 64}, \"use\": {\"family\": \"sm80\", \"tile_m\": "
@@ -218,10 +227,12 @@ START_TEST(rows_apart_by_size_must_give_equal_bits) {
         snprintf(json, sizeof json, text, agree ? 32 : 64);
         struct config *config = open_config(json, NULL);
         struct source *source = NULL;
+        struct kernels *kernels = NULL;
         struct variants *variants = NULL;
         struct choice choice;
         unit_ok(source_open(NULL, &source));
-        unit_ok(variants_open(config, source, NULL, &variants));
+        kernels = open_kernels(source);
+        unit_ok(variants_open(config, kernels, &variants));
         const struct request request = query_of(64).request;
         const struct sizes small = {4, 4, 0}, large = {10, 10, 0};
         if (agree) {
@@ -234,6 +245,7 @@ START_TEST(rows_apart_by_size_must_give_equal_bits) {
                        "must agree in every knob that changes results");
         }
         variants_close(variants);
+        kernels_close(kernels);
         source_close(source);
         config_close(config);
     }
@@ -247,10 +259,12 @@ START_TEST(built_in_rows_serve_everything) {
     struct environment environment = {.home = NULL};
     struct config *config = NULL;
     struct source *source = NULL;
+    struct kernels *kernels = NULL;
     struct variants *variants = NULL;
     unit_ok(source_open(NULL, &source));
+    kernels = open_kernels(source);
     unit_ok(config_open(NULL, &environment, source_signature(source), NULL, &config));
-    unit_ok(variants_open(config, source, NULL, &variants));
+    unit_ok(variants_open(config, kernels, &variants));
     for (size_t i = 0; i < ARRAY_LENGTH(archs) * ARRAY_LENGTH(dims) * 2 * 2 * 3; i++) {
         const struct request request = {.backward = i % 2,
                                         .deterministic = i % 4 == 3,
@@ -270,6 +284,7 @@ START_TEST(built_in_rows_serve_everything) {
         unit_ok(variants_choose(variants, &request, &sizes, arch, NULL, &choice));
     }
     variants_close(variants);
+    kernels_close(kernels);
     config_close(config);
     source_close(source);
 }

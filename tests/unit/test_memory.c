@@ -128,6 +128,7 @@ START_TEST(memory_ends_anywhere) {
     unit_ok(source_open(NULL, &source));
     unit_ok(cache_open(folder, &environment, NULL, &cache));
     unit_ok(cache_key_make("x", 1, "identity", &key));
+    key.maker = 13000;
     static vf_status (*const steps[])(void) = {open_and_close,   plan,       refused_plan, text,
                                                read_environment, open_cache, make_key,     use_cache};
     for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {

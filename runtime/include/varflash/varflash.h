@@ -88,22 +88,31 @@ typedef enum vf_backend {
 
 typedef void (*vf_log_function)(int level, const char *message, void *user); /* 1 error, 2 warning, 3 info, 4 debug */
 
+/* Kernels built ahead of time (varflash build): a file, or bytes in memory that outlive the context. Where a bundle has a call's
+ * kernels, neither NVRTC nor a cache folder is needed. */
+typedef struct vf_bundle {
+    const char *path; /* null: data and size; else a file, and data is null */
+    const void *data;
+    size_t size;
+} vf_bundle;
+
 typedef struct vf_options {
     size_t struct_size; /* sizeof(vf_options); 0 = the layout of version 1.0 */
     vf_backend backend;
     vf_log_function log; /* null: silent */
     void *log_user;
-    int log_level;              /* 0: from VARFLASH_LOG, else 2 */
-    int cpu_threads;            /* CPU backend; 0: all cores this process may use. Results do not depend on it */
-    const char *cache_dir;      /* null: VARFLASH_CACHE_DIR, else the XDG rules (docs/api.md) */
-    const char *config;         /* a JSON file of rows that come before all others; null: VARFLASH_CONFIG */
-    const char *const *bundles; /* reserved for ahead-of-time bundles: must be null */
-    size_t bundle_count;        /* reserved: must be 0 */
+    int log_level;            /* 0: from VARFLASH_LOG, else 2 */
+    int cpu_threads;          /* CPU backend; 0: all cores this process may use. Results do not depend on it */
+    const char *cache_dir;    /* null: VARFLASH_CACHE_DIR, else the XDG rules (docs/api.md) */
+    const char *config;       /* a JSON file of rows that come before all others; null: VARFLASH_CONFIG */
+    const vf_bundle *bundles; /* looked into in this order, then those of VARFLASH_BUNDLES */
+    size_t bundle_count;
 } vf_options;
 
 /* Opens a context that serves all devices. `options` may be null, is read during the call only. The environment is read here
  * and never again. On VF_OK the caller owns *context and ends it with vf_close.
- * VF_ERROR_NO_DEVICE only if options ask for VF_BACKEND_CUDA; VF_ERROR_CONFIG, VF_ERROR_INVALID_ARGUMENT. */
+ * VF_ERROR_NO_DEVICE only if options ask for VF_BACKEND_CUDA; VF_ERROR_CONFIG, VF_ERROR_INVALID_ARGUMENT; VF_ERROR_IO for a bundle
+ * that cannot be used: unreadable, damaged, or built by another version of varflash. */
 VF_API vf_status vf_open(const vf_options *options, vf_context **context);
 
 /* Unloads the kernels. No call may be running; work already launched must be complete. Null is ignored. */
