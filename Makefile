@@ -259,7 +259,7 @@ check: all unit-programs check-variants ## what CI runs: check-fast and the swee
 	$(call run_lines,$(CHECK_LINES),-j $(JOBS))
 
 check-gpu: all $(GPU_PROGRAMS) ## GPU tests; skipped where there is no device
-	$(Q)mkdir -p $(VARFLASH_CACHE_DIR) && VARFLASH=$(abspath $(TOOL)) tests/gpu.sh $(BUILD)/tests/gpu
+	$(Q)mkdir -p $(VARFLASH_CACHE_DIR) && VARFLASH=$(abspath $(TOOL)) tests/gpu.sh -d $(BUILD)/tests/gpu
 
 check-long: FUZZ_SECONDS = 600
 check-long: MATRIX_OPTIONS = --all
@@ -357,7 +357,7 @@ $(BUNDLE)/demo-judge: $(BUILD)/tools/demo/judge.o $(TOOL_LIB) $(WHOLE)
 gpu-bundle: lib $(BUNDLE_PROGRAMS) $(BUNDLE)/demo-judge $(if $(TOOL),$(BUNDLE)/varflash) ## build/gpu-bundle: GPU tests and command for a machine without Lua, cJSON and Check
 	$(Q)cp $(SHARED) $(BUNDLE)/libvarflash.so
 	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(BUNDLE)/)
-	$(Q)cp -R configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(wildcard tests/gpu/*.json tests/gpu/*.txt) $(BUNDLE)/
+	$(Q)cp -R configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(BUNDLE)/
 	@du -sh $(BUNDLE)
 
 format: ## lay out C and CUDA templates

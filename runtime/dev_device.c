@@ -31,6 +31,33 @@ static CUdeviceptr address(const void *data) {
         return status;                                                             \
     } while (0)
 
+// Enters the scope of a stream: its own context; for the null streams the current one, else that of the first device.
+static vf_status enter_stream(const struct vf_context *context, CUstream stream, struct scope *scope) {
+    const struct cuda_api *api = context->cuda;
+    if ((uintptr_t)stream <= 2) {
+        const struct device *device;
+        VF_TRY(devices_guess(context->devices, 0, &device));
+        return scope_enter(context->devices, device->ordinal + 1, NULL, stream, scope);
+    }
+    CUcontext owner = NULL;
+    *scope = (struct scope){.api = api};
+    CUDA_TRY(api, cuStreamGetCtx, stream, &owner);
+    CUDA_TRY(api, cuCtxPushCurrent, owner);
+    scope->pushed = true;
+    return VF_OK;
+}
+
+#define IN_STREAM(stream, statement)                     \
+    do {                                                 \
+        struct scope scope;                              \
+        VF_TRY(enter_stream(context, (stream), &scope)); \
+        const struct cuda_api *api = scope.api;          \
+        vf_status status = VF_OK;                        \
+        statement;                                       \
+        scope_leave(&scope);                             \
+        return status;                                   \
+    } while (0)
+
 #define CHECKED(name, ...) cuda_check(api, api->name(__VA_ARGS__), #name)
 
 // ---- memory --------------------------------------------------------------------------------------------------------
@@ -130,13 +157,13 @@ vf_status vf_dev_stream_create(vf_context *context, int device, struct CUstream_
 vf_status vf_dev_stream_destroy(vf_context *context, struct CUstream_st *stream) {
     REQUIRE_CONTEXT();
     if (on_cpu(context) || !stream) return VF_OK;
-    return cuda_check(context->cuda, context->cuda->cuStreamDestroy(stream), "cuStreamDestroy");
+    IN_STREAM(stream, status = CHECKED(cuStreamDestroy, stream));
 }
 
 vf_status vf_dev_stream_synchronize(vf_context *context, struct CUstream_st *stream) {
     REQUIRE_CONTEXT();
     if (on_cpu(context)) return VF_OK;
-    return cuda_check(context->cuda, context->cuda->cuStreamSynchronize(stream), "cuStreamSynchronize");
+    IN_STREAM(stream, status = CHECKED(cuStreamSynchronize, stream));
 }
 
 // ---- events --------------------------------------------------------------------------------------------------------
@@ -202,15 +229,32 @@ void vf_dev_event_destroy(vf_dev_event *event) {
 // ---- graphs --------------------------------------------------------------------------------------------------------
 
 struct vf_dev_graph {
-    const struct cuda_api *api;
+    struct vf_context *context;
     CUgraphExec executable;
 };
 
 vf_status vf_dev_capture_begin(vf_context *context, struct CUstream_st *stream) {
     REQUIRE_CONTEXT();
     VF_REQUIRE(!on_cpu(context), VF_ERROR_UNSUPPORTED, "the CPU backend has no graphs");
-    CUDA_TRY(context->cuda, cuStreamBeginCapture, stream, CUDA_CAPTURE_THREAD_LOCAL);
-    return VF_OK;
+    IN_STREAM(stream, status = CHECKED(cuStreamBeginCapture, stream, CUDA_CAPTURE_THREAD_LOCAL));
+}
+
+static vf_status end_capture(const struct cuda_api *api, CUstream stream, CUgraphExec *executable) {
+    CUgraph graph = NULL;
+    CUDA_TRY(api, cuStreamEndCapture, stream, &graph);
+    const vf_status status = CHECKED(cuGraphInstantiate, executable, graph, 0);
+    api->cuGraphDestroy(graph);
+    return status;
+}
+
+static vf_status make_graph(struct vf_context *context, CUgraphExec executable, vf_dev_graph **out) {
+    *out = malloc(sizeof **out);
+    if (*out) {
+        **out = (vf_dev_graph){context, executable};
+        return VF_OK;
+    }
+    context->cuda->cuGraphExecDestroy(executable);
+    VF_FAIL(VF_ERROR_OUT_OF_MEMORY, "no memory for a graph");
 }
 
 vf_status vf_dev_capture_end(vf_context *context, struct CUstream_st *stream, vf_dev_graph **out) {
@@ -218,31 +262,21 @@ vf_status vf_dev_capture_end(vf_context *context, struct CUstream_st *stream, vf
     VF_REQUIRE(out, VF_ERROR_INVALID_ARGUMENT, "graph: is null");
     *out = NULL;
     VF_REQUIRE(!on_cpu(context), VF_ERROR_UNSUPPORTED, "the CPU backend has no graphs");
-    const struct cuda_api *api = context->cuda;
-    CUgraph graph = NULL;
-    CUDA_TRY(api, cuStreamEndCapture, stream, &graph);
     CUgraphExec executable = NULL;
-    vf_status status = CHECKED(cuGraphInstantiate, &executable, graph, 0);
-    api->cuGraphDestroy(graph);
-    VF_TRY(status);
-    vf_dev_graph *made = malloc(sizeof *made);
-    if (!made) {
-        api->cuGraphExecDestroy(executable);
-        VF_FAIL(VF_ERROR_OUT_OF_MEMORY, "no memory for a graph");
-    }
-    *made = (vf_dev_graph){api, executable};
-    *out = made;
-    return VF_OK;
+    IN_STREAM(stream, {
+        status = end_capture(api, stream, &executable);
+        if (!status) status = make_graph(context, executable, out);
+    });
 }
 
 vf_status vf_dev_graph_launch(vf_dev_graph *graph, struct CUstream_st *stream) {
     VF_REQUIRE(graph, VF_ERROR_INVALID_ARGUMENT, "graph: is null");
-    CUDA_TRY(graph->api, cuGraphLaunch, graph->executable, stream);
-    return VF_OK;
+    const struct vf_context *context = graph->context;
+    IN_STREAM(stream, status = CHECKED(cuGraphLaunch, graph->executable, stream));
 }
 
 void vf_dev_graph_destroy(vf_dev_graph *graph) {
     if (!graph) return;
-    graph->api->cuGraphExecDestroy(graph->executable);
+    graph->context->cuda->cuGraphExecDestroy(graph->executable);
     free(graph);
 }

@@ -1,29 +1,68 @@
 #!/usr/bin/env bash
-# Runs the GPU tests, one after the other: the suites of the command, and the test programs of a folder, build/tests/gpu (make check-gpu) or the
-# bundle that lies beside this script.
+# Runs the GPU tests: suites of the command, and the test programs of a folder, build/tests/gpu (make check-gpu) or the bundle that lies beside
+# this script. Each part has a time limit of its own: a kernel that hangs costs its part, not the others.
 #
-#   tests/gpu.sh [FOLDER]
+#   tests/gpu.sh [-l] [-j JOBS] [-d FOLDER] [PART...]      -l: the long parts too; PART: these parts only; "list" prints them
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-folder=${1:-$here}
-export VARFLASH=${VARFLASH:-$here/varflash}
+folder=$here jobs=3 long=
+while getopts lj:d: option; do
+    case $option in
+    l) long=1 ;;
+    j) jobs=$OPTARG ;;
+    d) folder=$OPTARG ;;
+    *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+varflash=${VARFLASH:-$here/varflash}
+export VARFLASH_CACHE_DIR=${VARFLASH_CACHE_DIR:-$folder/cache}
+
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+
+wanted=" $* " # names of parts, or none
+[ "$wanted" != " list " ] || wanted="  " long=1
+
+# part DEFAULT|LONG NAME SECONDS COMMAND
+part() {
+    case $wanted in
+    "  ") [ "$1" = DEFAULT ] || [ -n "$long" ] || return 0 ;;
+    *" $2 "*) ;;
+    *) return 0 ;;
+    esac
+    printf 'gpu/%s\t%s\t%s\n' "$2" "$4" "$3" >> "$list"
+}
+
+check="$varflash check --backend cuda --served --suite"
+every="$varflash check --backend cuda --precompile --suite"
+
+# The slow ones first, so that all jobs are busy to the end.
+part DEFAULT repeat 300 "$folder/test_repeat"
+part DEFAULT sweep 200 "$check sweep:1:600 --precompile"
+part DEFAULT wide 240 "$folder/test_wide"
+part DEFAULT streams 150 "$folder/test_streams"
+part DEFAULT invariance 150 "$folder/test_invariance"
+part DEFAULT counts 120 "$check faults --filter W4"
+part DEFAULT lengths 120 "$check faults --filter W5"
+part DEFAULT faults 200 "$check faults-small --precompile"
+part DEFAULT broken 90 "$check faults --filter E2 && $check faults --filter J6"
+part DEFAULT softcap 90 "$check faults --filter K4"
+part DEFAULT smoke 200 "$every smoke --invariance --spoil"
+part LONG variants 900 "$every faults-small"
+part LONG sweep-long 900 "$check sweep:2:4000 --precompile"
+part LONG large 900 "$check faults-large"
+
+if [ "${1:-}" = list ]; then
+    awk -F '\t' '{ printf "%-12s at most %3d s   %s\n", substr($1, 5), $3, $2 }' "$list"
+    exit 0
+fi
+[ -s "$list" ] || { echo "gpu.sh: no such part: $*"; exit 2; }
+
 status=0
-"$VARFLASH" check --suite smoke --filter basic --served --backend cuda > /dev/null 2>&1 || status=$?
+timeout -k 5 60 "$varflash" check --backend cuda --served --suite smoke --filter empty > /dev/null 2>&1 || status=$?
 if [ "$status" -eq 4 ]; then
     echo "skipped: no device (varflash info says why)"
     exit 0
 fi
-list=$(mktemp)
-trap 'rm -f "$list"' EXIT
-suite() { printf 'gpu/%s\t%s check --backend cuda --suite %s\n' "$1" "$VARFLASH" "$2" >> "$list"; }
-suite smoke "smoke --invariance --spoil"
-suite faults "faults-small"
-suite repeat-empty "faults --filter E1 --served --repeat 1000"
-suite repeat-deterministic "faults --filter R1 --served --repeat 1000"
-suite wide "faults --filter W1-dout --served --contiguous"
-suite sweep "sweep:1:2000 --served --precompile"
-for program in "$folder"/test_*; do
-    case $program in *.o | *.d | *.c | *\*) continue ;; esac
-    printf 'gpu/%s\t%s\n' "$(basename "$program")" "$program" >> "$list"
-done
-"$here/run.sh" -t 3600 "$list"
+"$here/run.sh" -j "$jobs" "$list"

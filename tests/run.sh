@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs test programs and adds up what they report.
 #
-#   tests/run.sh [-j JOBS] [-t SECONDS] LIST      LIST holds "name<tab>command" lines
+#   tests/run.sh [-j JOBS] [-t SECONDS] LIST      LIST holds "name<tab>command" lines, or "name<tab>command<tab>seconds" with a limit of its own
 #
 # A program reports with its exit status and, if it has several tests, a line "N passed, N failed" or Check's summary; without one it
 # counts as one test. Exit status 77 means skipped, its last line says why; lines "skipped: ..." name parts that this machine cannot test.
@@ -42,9 +42,9 @@ count() {
         }' "$1"
 }
 
-# run_one INDEX NAME COMMAND
+# run_one INDEX NAME COMMAND SECONDS
 run_one() {
-    local log=$results/$1.log status start=$SECONDS passed failed
+    local log=$results/$1.log limit=$4 status start=$SECONDS passed failed
     timeout -k 10 "$limit" bash -c "$3" > "$log" 2>&1 < /dev/null
     status=$?
     if [ $status = 77 ]; then
@@ -53,7 +53,7 @@ run_one() {
         return
     fi
     read -r passed failed < <(count "$log" $status)
-    [ $status = 124 ] && echo "ran longer than $limit s and was stopped" >> "$log"
+    [ $status = 124 ] || [ $status = 137 ] && echo "ran longer than $limit s and was stopped" >> "$log"
     if [ "$failed" = 0 ]; then
         echo "ok     $2: $passed in $((SECONDS - start)) s"
         grep '^skipped: ' "$log" | sort -u | sed 's/^/       | /'
@@ -67,12 +67,12 @@ run_one() {
 }
 
 index=0
-while IFS=$'\t' read -r name command; do
+while IFS=$'\t' read -r name command seconds; do
     name=${name# }
     [ -n "$name" ] || continue
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
     index=$((index + 1))
-    run_one $index "$name" "$command" &
+    run_one $index "$name" "$command" "${seconds:-$limit}" &
 done < "$list"
 wait
 

@@ -14,11 +14,13 @@
 #include "log.h"
 #include "varflash/varflash.h"
 
-// The body of main: one suite with one case of these tests.
-static inline int unit_run(const char *name, const TTest *const tests[], size_t count) {
+#define UNIT_SECONDS 60
+
+// The body of main: one suite with one case of these tests, each of which may take `seconds`.
+static inline int unit_run(const char *name, const TTest *const tests[], size_t count, double seconds) {
     Suite *suite = suite_create(name);
     TCase *group = tcase_create(name);
-    tcase_set_timeout(group, 60);
+    tcase_set_timeout(group, seconds);
     for (size_t i = 0; i < count; i++) tcase_add_test(group, tests[i]);
     suite_add_tcase(suite, group);
     SRunner *runner = srunner_create(suite);
@@ -28,10 +30,10 @@ static inline int unit_run(const char *name, const TTest *const tests[], size_t 
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-#define UNIT_MAIN(name, ...)                                          \
-    int main(void) {                                                  \
-        const TTest *const tests[] = {__VA_ARGS__};                   \
-        return unit_run(name, tests, sizeof tests / sizeof tests[0]); \
+#define UNIT_MAIN(name, ...)                                                        \
+    int main(void) {                                                                \
+        const TTest *const tests[] = {__VA_ARGS__};                                 \
+        return unit_run(name, tests, sizeof tests / sizeof tests[0], UNIT_SECONDS); \
     }
 
 // Says on the terminal what this machine cannot test.
