@@ -42,9 +42,9 @@ void sim_configure(const struct sim_options *options);
 // Addresses are host addresses: a driver copies with memcpy and tells the shadow. What lies outside an allocation is out of
 // bounds, with pages between allocations; addresses come back only after everything has been freed.
 
-void *sim_alloc(size_t bytes);     // 256-byte aligned, unwritten; null: no room
-bool sim_free(void *address);      // false: not the start of an allocation
-size_t sim_allocated(void);        // bytes
+void *sim_alloc(size_t bytes);  // 256-byte aligned, unwritten; null: no room
+bool sim_free(void *address);   // false: not the start of an allocation
+size_t sim_allocated(void);     // bytes
 // Whether [address, address + bytes) lies inside one allocation.
 bool sim_holds(const void *address, size_t bytes);
 
@@ -75,9 +75,9 @@ struct sim_kernel *sim_find(struct sim_module *module, const char *entry);
 struct sim_facts {
     const char *entry;
     const char *spec;
-    int threads;         // of its launch bounds
-    int shared_bytes;    // of its budget
-    int registers;       // a thread's, at launch
+    int threads;       // of its launch bounds
+    int shared_bytes;  // of its budget
+    int registers;     // a thread's, at launch
     size_t parameter_bytes;
     bool deterministic;  // of its spec
 };
