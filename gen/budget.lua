@@ -64,7 +64,7 @@ function budget.fwd_sm80(r)
     { "work", WORK_BYTES },
   })
   if not facts then return nil, why end
-  facts.q_warp_bytes, facts.last_block_first = q_warp_bytes, true
+  facts.q_warp_bytes, facts.last_block_first, facts.l2_sections = q_warp_bytes, true, r.mask == "causal"
   local accumulators = warp_rows * (r.tile_n + r.head_dim_v) // 32 + (r.q_registers and warp_rows * r.head_dim // 64 or 0)
   return enough_registers(facts, "fwd_sm80", r, accumulators, 24)
 end
@@ -163,6 +163,7 @@ function budget.bwd_sm80(r)
   if not facts then return nil, why end
   facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score_keys.down, dkv, dq
   facts.last_block_first = r.deterministic -- the order of turns; else the longest first
+  facts.l2_sections = true
   local function each(columns, warps) return math.ceil(math.ceil(columns / 16) / warps) * 16 end
   local kept = r.tile_n // dkv * (each(r.head_dim, r.warps // dkv) + each(r.head_dim_v, r.warps // dkv)) // 32
   local passing = math.max(2 * r.tile_n * r.tile_m // (32 * r.warps), r.tile_m // dq * each(r.head_dim, r.warps // dq) // 32)
@@ -179,7 +180,7 @@ local function streaming(r)
   local limits = arch.parse(r.arch)
   local threads = 256
   return { threads = threads, shared_bytes = 0, blocks_per_sm = math.min(5, limits.threads_per_sm // threads), registers = 48,
-    last_block_first = false, dq_row_warps = r.warps and budget.dq_row_warps(r) }
+    last_block_first = false, l2_sections = false, dq_row_warps = r.warps and budget.dq_row_warps(r) }
 end
 
 budget.bwd_pre = streaming

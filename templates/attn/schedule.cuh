@@ -1,13 +1,14 @@
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
 // them by ticket, in order, and may wait only for work with lower tickets.
 //
-// Inside a sequence, heads go in sections whose keys and values fit the L2 cache together; a section runs block by block over its heads, query
-// heads of one key head side by side. Blocks go last first, or first first: whichever is longest first with a causal mask, or in the backward's
-// deterministic mode the order of turns.
+// Inside a sequence, heads go in sections; a section runs block by block over its heads, query heads of one key head side by side. Where blocks
+// differ in length (causal) or wait for each other (turns), a section is as many heads as fit the L2 cache together, so that long blocks of many
+// heads come first; elsewhere it is one key head, which reads least. Blocks go last first, or first first: whichever is longest first with a
+// causal mask, or in the backward's deterministic mode the order of turns.
 
 //% include "attn/types.cuh"
 
-constexpr float L2_SECTION_BYTES = 32 << 20;
+constexpr float L2_SECTION_BYTES = 33 << 20;  // 32 MiB, and room for what a reciprocal is off by
 
 struct Work {
     Sequence sequence;
@@ -72,11 +73,15 @@ DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_
     Work work = {};
     if (item >= static_cast<u64>(list.blocks) * chunks) return work;
     const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    //% if budget.l2_sections then
     const float streamed =
         static_cast<float>(larger(place.sequence.q_len, place.sequence.k_len)) * row_bytes * group_chunks;
     const int fitting =
         static_cast<int>(smaller(L2_SECTION_BYTES * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
     const int section_chunks = smaller(larger(fitting, 1) * group_chunks, chunks);
+    //% else
+    const int section_chunks = group_chunks;
+    //% end -- l2_sections
     const u64 local = item - static_cast<u64>(place.first) * chunks;
     const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
     const int section = static_cast<int>(local / section_items);
