@@ -1,6 +1,6 @@
 // backend.c - `--backend sim:SETTINGS` of build/varflash-sim: linking this file adds the simulator to the command.
 //
-// Settings, all optional: seed=N (1), sms=N (the seed's), cc=80|90 (90), resident=1...3 (the seed's), order=index|any (the seed's), lanes=strict,
+// Settings, all optional: seed=N (1), sms=N (2), cc=80|90 (90), resident=1...3 (the seed chooses), order=index|any (index), lanes=together|strict (together),
 // hazards=0, trace=N (print the last N events before a finding), findings=N (a launch stops there), fail=N (the N-th driver call fails), banks=1.
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,17 +31,16 @@ static const char *read_number(const char *text, struct setting *setting) {
 // Null, or the word that is wrong.
 static const char *read_settings(char *text, struct sim_device *device) {
     // ORDER the enumeration above
-    struct setting settings[SETTINGS] = {{"seed", 0, INT64_MAX, 1}, {"sms", 0, 1024, 0},       {"cc", 80, 90, 90},
+    struct setting settings[SETTINGS] = {{"seed", 0, INT64_MAX, 1}, {"sms", 1, 1024, 2},       {"cc", 80, 90, 90},
                                          {"resident", 0, 3, 0},     {"hazards", 0, 1, 1},      {"trace", 0, 1 << 20, 0},
                                          {"findings", 0, 1000, 0},  {"fail", 0, INT32_MAX, 0}, {"banks", 0, 1, 0}};
-    bool any = false, order = false, strict = false;
+    bool any = false, strict = false;
     for (char *word = strtok_r(text, ",", &text); word; word = strtok_r(NULL, ",", &text)) {
         char *value = strchr(word, '=');
         int i = 0;
         if (!value) return word;
         *value++ = 0;
         if (!strcmp(word, "order")) {
-            order = true;
             any = !strcmp(value, "any");
             if (!any && strcmp(value, "index") != 0) return word;
             continue;
@@ -56,7 +55,6 @@ static const char *read_settings(char *text, struct sim_device *device) {
     }
     *device = (struct sim_device){.compute = (int)settings[CC].value,
                                   .multiprocessors = (int)settings[SMS].value,
-                                  .options_by_seed = !order,
                                   .fail_at = (int)settings[FAIL].value,
                                   .options = {.seed = (uint64_t)settings[SEED].value,
                                               .resident = (int)settings[RESIDENT].value,

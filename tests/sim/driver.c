@@ -44,22 +44,8 @@ static void *host(CUdeviceptr pointer) {
 
 // ---- starting ------------------------------------------------------------------------------------------------------
 
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static int multiprocessors(void) {
-    static const int counts[] = {1, 2, 3, 132};
-    if (device.multiprocessors) return device.multiprocessors;
-    return counts[mix(device.options.seed + 1) % ARRAY_LENGTH(counts)];
-}
-
 static void restart(void) {
-    struct sim_options options = device.options;
-    if (device.options_by_seed) options.any_order = mix(options.seed + 2) % 2;
-    sim_configure(&options);
+    sim_configure(&device.options);
     last_stream = &device;
 }
 
@@ -451,7 +437,7 @@ void sim_driver_reset(const struct sim_device *wanted) {
     stub_reset();
     stub.compute[0] = device.compute;
     stub.fail_at = device.fail_at;
-    stub.multiprocessors = multiprocessors();
+    stub.multiprocessors = device.multiprocessors;
     while (recordings) drop_recording(recordings->handle);
     restart();
 }

@@ -16,11 +16,10 @@
 #define SIM_INVALID_IMAGE 200  // CUDA_ERROR_INVALID_IMAGE
 
 struct sim_device {
-    int compute;           // 90 = 9.0
-    int multiprocessors;   // 0: the seed chooses 1, 2, 3 or 132
-    bool options_by_seed;  // the seed chooses the order of blocks too
-    int fail_at;           // the driver call of this number, from 1, fails; 0: none
-    bool quiet;            // findings are counted and returned, not printed
+    int compute;  // 90 = 9.0
+    int multiprocessors;
+    int fail_at;  // the driver call of this number, from 1, fails; 0: none
+    bool quiet;   // findings are counted and returned, not printed
     struct sim_options options;
 };
 

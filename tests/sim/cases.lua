@@ -1,0 +1,117 @@
+-- The problems of the simulator's suite: for a variant and a seed a list of problems, as `varflash check` reads them. Small, and each there
+-- for a kind of fault; lengths that are not fixed are drawn from the seed.
+
+local variants = require "tests.sim.variants"
+
+local cases = {}
+
+-- The next numbers of a generator that is the same everywhere.
+local function dice(seed)
+  local state = seed * 0x9e3779b97f4a7c15 + 1
+  return function(low, high)
+    state = state * 6364136223846793005 + 1442695040888963407
+    return low + (state >> 33) % (high - low + 1)
+  end
+end
+
+local function times(count, value)
+  local out = {}
+  for i = 1, count do out[i] = type(value) == "function" and value() or value end
+  return out
+end
+
+local EDGES = { 0, 0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 95, 96, 97, 127, 128, 129, 160, 191, 192, 193 }
+local SHIFTS = { 0, -1, -2, 1, 15, 16, 17, 31, 32, 33, 62, 63, 64, 65, 126, 127, 128, 129 } -- of a diagonal, beside tile edges
+
+-- Without the fields of the variant. Every problem runs both passes unless it says otherwise.
+local function shapes(roll, seed)
+  local function edge() return EDGES[roll(1, #EDGES)] end
+  local function shift() return SHIFTS[roll(1, #SHIFTS)] end
+  local long = roll(20, 150)
+  local out = {
+    { name = "ragged", seqlens_q = { 0, 130, 7, 90, 0, 65 }, seqlens_k = { 5, 77, 0, 140, 0, 129 }, heads_q = 2, heads_k = 1 },
+    -- Empty sequences first, then one: a zero-trip loop must not leave anybody waiting.
+    { name = "founding", seqlens_q = { 0, 0, roll(60, 200) }, seqlens_k = { 0, 1, roll(60, 260) }, heads_q = 2, rows_q = 230 },
+    { name = "keyless", seqlens_q = { 320 }, seqlens_k = { 40 } }, -- causal: tiles without keys in a row, drawn last
+    { name = "skips", seqlens_q = { 64, 64, 64 }, seqlens_k = { 64, 0, 30 }, heads_q = 2 },
+    { name = "nothing", seqlens_q = { 0, 0 }, seqlens_k = { 0, 7 }, rows_q = 5 },
+    { name = "no-keys", seqlens_q = { 40, 9, 100 }, seqlens_k = { 0, 30, 0 } },
+    { name = "short", seqlens_q = times(12, 30), seqlens_k = times(12, 31), heads_q = 2 },
+    { name = "many-keys", seqlens_q = { 70 }, seqlens_k = { 300 } }, -- at least 3 key tiles add to each tile of dQ
+    { name = "reproducible", seqlens_q = { 100, 40 }, seqlens_k = { 200, 65 }, heads_q = 2, heads_k = 1 },
+    { name = "growing", seqlens_q = { 70, 20 }, seqlens_k = { 190, 80 }, input_scale = 2.5 },
+    { name = "negative", seqlens_q = { 20, 9, 33, 2 }, seqlens_k = { 1, 2, 1, 3 }, input_scale = 12, heads_q = 2 },
+    { name = "diagonal", seqlens_q = { long, 40 }, seqlens_k = { math.max(0, long + shift()), 40 + shift() + 2 } },
+    { name = "edges", seqlens_q = times(5, edge), seqlens_k = times(5, edge), heads_q = roll(1, 2) },
+    { name = "gaps", seqlens_q = { 50, 30, 20 }, seqlens_k = { 60, 30, 9 }, seqused_q = { 44, 30, 0 }, seqused_k = { 51, 0, 9 },
+      rows_q = 120, rows_k = 131, dlse = true, heads_q = 2 },
+    { name = "keep", seqlens_q = { 50, 33 }, seqused_q = { 44, roll(0, 33) }, rows_q = 90, fill = "keep" },
+    { name = "batched", seqlens_q = times(3, 50), seqlens_k = times(3, 70), seqused_k = { roll(0, 70), 70, 33 }, batched = true, heads_q = 2 },
+    { name = "strides", seqlens_q = { 40, 30 }, seqlens_k = { 70, 31 }, heads_q = 2, heads_k = 1, dlse = true,
+      strides = { o = "-", lse = "3,1", dlse = "5,1", dv = "-" } },
+    { name = "random", seqlens_q = times(3, function() return roll(0, 130) end), seqlens_k = times(3, function() return roll(0, 200) end),
+      heads_q = 2, heads_k = 1, int64_lengths = true },
+  }
+  if seed % 4 == 1 then -- more sequences than the schedule kernel has threads
+    out[#out + 1] = { name = "many", seqlens_q = times(900, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
+      seqlens_k = times(900, function() return roll(0, 40) end), no_lse = true, forward = true }
+  end
+  return out
+end
+
+-- Strides "-" are those of a tensor with room between its rows; unaligned variants have an odd offset in q.
+local function place(problem, variant)
+  local aligned = variants.field(variant, "aligned")
+  for name, text in pairs(problem.strides or {}) do
+    local dim = (name == "q" or name == "k") and variants.field(variant, "head_dim") or variants.field(variant, "head_dim_v")
+    if text == "-" then problem.strides[name] = ("%d,%d"):format((dim + 8) * 2 + 16, dim + 8) end
+  end
+  if not aligned then
+    problem.strides = problem.strides or {}
+    for _, name in ipairs { "q", "k", "o" } do problem.strides[name] = problem.strides[name] or "+" .. #problem.name % 7 + 1 end
+  end
+end
+
+-- The problems of a seed, with what the variant is for.
+function cases.problems(variant, seed)
+  local roll = dice(seed)
+  local out = shapes(roll, seed)
+  for i, problem in ipairs(out) do
+    for _, name in ipairs { "head_dim", "head_dim_v", "dtype" } do problem[name] = variants.field(variant, name) end
+    problem.seed = seed * 100 + i
+    problem.backward = not problem.forward or nil
+    problem.forward = nil
+    local mask = variants.field(variant, "mask")
+    if mask == "causal" then problem.causal = true end
+    if mask == "window" then problem.window = ("%d,%d"):format(roll(-3, 90), roll(-2, 20)) end
+    if variants.field(variant, "softcap") then problem.softcap = roll(2, 40) end
+    if variants.field(variant, "deterministic") then problem.deterministic = true end
+    place(problem, variant)
+  end
+  return out
+end
+
+local function value_json(value)
+  if type(value) == "table" and (#value > 0 or next(value) == nil) then return "[" .. table.concat(value, ", ") .. "]" end
+  if type(value) == "table" then
+    local parts = {}
+    for name, text in pairs(value) do parts[#parts + 1] = ('"%s": "%s"'):format(name, text) end
+    table.sort(parts)
+    return "{" .. table.concat(parts, ", ") .. "}"
+  end
+  return type(value) == "string" and ('"%s"'):format(value) or tostring(value)
+end
+
+-- The file: a list with one problem a line.
+function cases.json(problems)
+  local lines = {}
+  for i, problem in ipairs(problems) do
+    local members = {}
+    for name, value in pairs(problem) do members[#members + 1] = ('"%s": %s'):format(name, value_json(value)) end
+    table.sort(members)
+    lines[i] = "{" .. table.concat(members, ", ") .. "}"
+  end
+  return "[" .. table.concat(lines, ",\n ") .. "]\n"
+end
+
+return cases
