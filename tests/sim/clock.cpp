@@ -1,0 +1,280 @@
+// clock.cpp - happens-before: vector clocks, and the shadow of shared memory that they are held against.
+//
+// Precise to the byte: a chunk of 16 bytes keeps its last accesses with the bytes that each touched. An access that does not come after
+// an earlier conflicting one in the accessor's own view is a race, whatever the order of this run was. What only this run's order made
+// true (shuffles, votes, the scheduler) is in no view.
+#include <algorithm>
+#include <cstring>
+
+#include "core.h"
+
+namespace sim {
+
+constexpr size_t MANY_READERS = 40;
+
+// ---- clocks -----------------------------------------------------------------------------------------------------------
+
+void join(u32 *into, const u32 *from) {
+    for (u32 i = 0; i < block->entries; i++) into[i] = into[i] > from[i] ? into[i] : from[i];
+}
+void tick() {
+    self->clock[self->index]++;
+    self->version++;
+    self->tick_before_access = false;
+}
+void acquire(const Clock &released) {
+    if (options.no_hazards || released.empty()) return;
+    join(self->clock, released.data());
+    self->version++;
+}
+void publish(Clock &gathering, const u32 *view) {
+    if (options.no_hazards) return;
+    if (gathering.empty()) gathering.assign(block->entries, 0);
+    join(gathering.data(), view);
+}
+void publish(Clock &gathering) {
+    publish(gathering, self->clock);
+}
+
+std::string who(u32 entry) {
+    if (entry < block->warp_entry) return "thread " + std::to_string(entry);
+    if (entry < block->slot_entry) return "the product of warp " + std::to_string(entry - block->warp_entry);
+    if (entry < block->async_entry) return "a bulk copy";
+    return "cp.async of thread " + std::to_string(entry - block->async_entry);
+}
+
+// ---- accesses of a chunk ----------------------------------------------------------------------------------------------
+
+static u64 pack(const Actor &actor, u32 mask, bool write, bool atomic) {
+    return static_cast<u64>(actor.time) << 32 | static_cast<u64>(atomic) << 30 | static_cast<u64>(actor.generic) << 29 |
+           static_cast<u64>(write) << 28 | static_cast<u64>(actor.entry) << 16 | mask;
+}
+static u32 time_of(u64 bits) {
+    return static_cast<u32>(bits >> 32);
+}
+static u32 entry_of(u64 bits) {
+    return bits >> 16 & 0xfff;
+}
+static u32 mask_of(u64 bits) {
+    return bits & 0xffff;
+}
+static bool is_write(u64 bits) {
+    return bits >> 28 & 1;
+}
+static bool is_generic(u64 bits) {
+    return bits >> 29 & 1;
+}
+static bool is_atomic(u64 bits) {
+    return bits >> 30 & 1;
+}
+
+// Whether a thread's access at `time` has been handed to the async proxy before the point of view `view`.
+static bool proxy_fenced(u32 entry, u32 time, const u32 *view) {
+    if (entry >= block->warp_entry) return false;
+    const std::vector<u32> &fences = block->fibers[entry].proxy_fences;
+    const auto fence = std::lower_bound(fences.begin(), fences.end(), time);
+    return fence != fences.end() && view[entry] > *fence;
+}
+
+static void report_race(const Actor &actor, u32 address, u32 entry, bool write, bool earlier_write, const void *pc,
+                        const void *earlier) {
+    const char *kind = !write          ? "race: read after write"
+                       : earlier_write ? "race: write after write"
+                                       : "race: write after read";
+    find(kind, pc, earlier, "%s at shared %#x, not ordered after %s", who(actor.entry).c_str(), address,
+         who(entry).c_str());
+}
+
+static void note_reader(Chunk &chunk, u32 entry, u32 time, u32 mask) {
+    for (u32 word = 0; word < 4; word++)
+        if (mask >> 4 * word & 15) chunk.readers[word * block->entries + entry] = time;
+}
+
+// A write meets the readers of a chunk that has many.
+static void check_readers(Chunk &chunk, u32 address, u32 mask, const Actor &actor, const void *pc) {
+    bool left = false;
+    for (u32 word = 0; word < 4; word++) {
+        u32 *times = &chunk.readers[word * block->entries];
+        const u32 part = mask >> 4 * word & 15;
+        for (u32 entry = 0; part && entry < block->entries; entry++)
+            if (times[entry] > actor.view[entry]) {
+                report_race(actor, address, entry, true, false, pc, nullptr);
+                break;
+            }
+        if (part == 15)
+            memset(times, 0, block->entries * sizeof *times);
+        else
+            left = true;
+    }
+    if (!left) chunk.readers.reset();
+}
+
+static void gather_readers(Chunk &chunk) {
+    chunk.readers = std::make_unique<u32[]>(block->entries * 4);
+    auto &list = chunk.accesses;
+    list.erase(std::remove_if(list.begin(), list.end(),
+                              [&](const Access &a) {
+                                  if (!is_write(a.bits))
+                                      note_reader(chunk, entry_of(a.bits), time_of(a.bits), mask_of(a.bits));
+                                  return !is_write(a.bits);
+                              }),
+               list.end());
+}
+
+// One access to the bytes `mask` of a chunk.
+static void chunk_access(u32 address, u32 mask, const Actor &actor, bool write, bool atomic, const void *pc) {
+    Chunk &chunk = (*block->shadow)[(address - WINDOW) / 16];
+    if (chunk.barrier & mask)
+        find("access to an mbarrier", pc, nullptr, "%s at shared %#x", who(actor.entry).c_str(), address);
+    if ((!write || atomic) && (chunk.written & mask) != mask)
+        find("read of unwritten shared memory", pc, nullptr, "%s at shared %#x: bytes %04x of %04x",
+             who(actor.entry).c_str(), address, mask & ~chunk.written, mask);
+    if (write) chunk.written |= static_cast<u16>(mask);
+    if (options.no_hazards) return;
+    size_t kept = 0;
+    for (size_t i = 0; i < chunk.accesses.size(); i++) {
+        const Access earlier = chunk.accesses[i];
+        const u64 e = earlier.bits;
+        const bool before = actor.view[entry_of(e)] >= time_of(e);
+        if ((mask_of(e) & mask) && (write || is_write(e)) && !(atomic && is_atomic(e))) {
+            if (!before)
+                report_race(actor, address, entry_of(e), write, is_write(e), pc, earlier.pc);
+            else if (!actor.generic && is_generic(e) && is_write(e) &&
+                     !proxy_fenced(entry_of(e), time_of(e), actor.view))
+                find("missing fence.proxy.async", pc, earlier.pc, "%s at shared %#x after a write by %s",
+                     who(actor.entry).c_str(), address, who(entry_of(e)).c_str());
+        }
+        const bool replaced = before && !(mask_of(e) & ~mask) && (write || !is_write(e));
+        if (!replaced) chunk.accesses[kept++] = earlier;
+    }
+    chunk.accesses.resize(kept);
+    if (chunk.readers && write) check_readers(chunk, address, mask, actor, pc);
+    if (!write && !chunk.readers && kept >= MANY_READERS) gather_readers(chunk);
+    if (!write && chunk.readers)
+        note_reader(chunk, actor.entry, actor.time, mask);
+    else
+        chunk.accesses.push_back({pack(actor, mask, write, atomic), pc});
+}
+
+// ---- shared memory ----------------------------------------------------------------------------------------------------
+
+u8 *shared_at(u32 address) {
+    return block->memory + (address - WINDOW);
+}
+
+bool is_shared(const void *pointer, u32 &address) {
+    const size_t offset = static_cast<size_t>(static_cast<const u8 *>(pointer) - block->memory);
+    address = WINDOW + static_cast<u32>(offset);
+    return offset < SHARED_LIMIT;
+}
+
+bool shared_bounds(u32 address, u32 bytes, const char *what, const void *pc) {
+    if (address >= WINDOW && address - WINDOW <= now.grid.shared_bytes &&
+        bytes <= now.grid.shared_bytes - (address - WINDOW))
+        return true;
+    find("shared memory out of bounds", pc, nullptr, "%s of %u bytes at offset %lld of %u", what, bytes,
+         static_cast<i64>(address) - WINDOW, now.grid.shared_bytes);
+    return false;
+}
+
+bool shared_access(const Actor &actor, u32 address, u32 bytes, bool write, bool atomic, const void *pc) {
+    if (!shared_bounds(address, bytes, write ? "write" : "read", pc)) return false;
+    if ((bytes & (bytes - 1)) == 0 && bytes <= 16 && address % bytes)
+        find("misaligned shared access", pc, nullptr, "%u bytes at shared %#x", bytes, address);
+    while (bytes) {
+        const u32 in = address % 16, part = std::min(bytes, 16 - in);
+        chunk_access(address - in, ((1u << part) - 1) << in, actor, write, atomic, pc);
+        address += part;
+        bytes -= part;
+    }
+    return true;
+}
+
+void async_shared(const Actor &actor, u32 address, u8 *data, bool write, const void *pc) {
+    if (!shared_bounds(address, 16, write ? "asynchronous write" : "asynchronous read", pc)) {
+        if (!write) memset(data, 0xff, 16);
+        return;
+    }
+    chunk_access(address, 0xffff, actor, write, false, pc);
+    if (write)
+        memcpy(shared_at(address), data, 16);
+    else
+        memcpy(data, shared_at(address), 16);
+}
+
+u32 shared_address(const void *pointer) {
+    u32 address;
+    if (is_shared(pointer, address)) return address;
+    find("not shared memory", CALLER, nullptr, "%p has no address in the shared window", pointer);
+    abandon();
+}
+
+Actor accessor() {
+    if (self->tick_before_access) tick();
+    return self->actor();
+}
+
+static bool checked(u32 address, u32 bytes, bool write, const void *pc) {
+    count_banks(*self, address, bytes, pc);
+    return shared_access(accessor(), address, bytes, write, false, pc);
+}
+void load_shared(u32 address, void *to, u32 bytes) {
+    if (checked(address, bytes, false, CALLER))
+        memcpy(to, shared_at(address), bytes);
+    else
+        abandon();
+}
+void store_shared(u32 address, const void *from, u32 bytes) {
+    if (checked(address, bytes, true, CALLER))
+        memcpy(shared_at(address), from, bytes);
+    else
+        abandon();
+}
+
+// ---- plain accesses ---------------------------------------------------------------------------------------------------
+
+// Registers of products in flight, and when registers were last accessed.
+static void stack_access(char *p, size_t bytes, bool write, const void *pc) {
+    const size_t offset = static_cast<size_t>(p - self->stack->low);
+    for (size_t word = offset / 4; word < (offset + bytes + 3) / 4 && word < STACK_BYTES / 4; word++)
+        self->stack->touched[word] = self->stack->fences;
+    for (const Flight &flight : self->flights)
+        if (p < flight.high && p + bytes > flight.low && (write || flight.accumulator)) {
+            find(write ? "register written while a wgmma uses it" : "accumulator read before its wgmma has completed",
+                 pc, nullptr, "group %u", flight.group);
+            return;
+        }
+}
+
+void access(void *pointer, size_t bytes, bool write, const void *pc) {
+    if (!self || !bytes) return;
+    char *p = static_cast<char *>(pointer);
+    if (static_cast<size_t>(p - self->stack->low) < STACK_BYTES) {
+        stack_access(p, bytes, write, pc);
+        return;
+    }
+    u32 address;
+    bool allowed;
+    if (is_shared(p, address)) {
+        allowed = checked(address, static_cast<u32>(bytes), write, pc);
+    } else if (is_device(p)) {
+        allowed = global_access(accessor(), p, bytes, write ? Effect::WRITE : Effect::READ, pc);
+    } else {
+        const bool constant = (p >= now.kernel->image_low && p < now.kernel->image_high) ||
+                              (p >= now.parameter && p + bytes <= now.parameter + now.kernel->facts.parameter_bytes);
+        allowed = constant && !write;
+        if (!allowed)
+            find("access to no known memory", pc, nullptr, "%s of %zu bytes at %p", write ? "write" : "read", bytes,
+                 pointer);
+    }
+    if (!allowed) abandon();  // before the access happens
+}
+void endless(const void *pc) {
+    find("endless loop", pc, nullptr, "no wait in 20 million accesses");
+    abandon();
+}
+void undefined(const char *what, const void *pc) {
+    find(what, pc, nullptr, "undefined behaviour");
+}
+
+}  // namespace sim

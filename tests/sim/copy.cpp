@@ -1,0 +1,270 @@
+// copy.cpp - asynchronous copies: when cp.async and bulk operations take effect.
+//
+// An operation is queued at its issue and happens when the seed says: at once, some steps later, or only when a wait demands it or nothing
+// else can move. Its reads and writes are checked like any others, in the view that its issuer had: whoever touches the
+// buffers must be ordered before the issue or after the completion.
+#include <algorithm>
+#include <cstring>
+
+#include "copy.h"
+
+namespace sim {
+
+// ---- cp.async ---------------------------------------------------------------------------------------------------------
+
+static void perform(Fiber &fiber, size_t index) {
+    const AsyncCopy op = fiber.async[index];
+    fiber.async.erase(fiber.async.begin() + static_cast<std::ptrdiff_t>(index));
+    block->async_pending--;
+    progress++;
+    statistics.copies++;
+    Fiber *running = self;
+    self = nullptr;
+    const Actor actor = {block->async_entry + fiber.index, op.time, op.view->data(), true};
+    u8 data[16] = {};
+    if (op.bytes && global_access(actor, op.global, op.bytes, Effect::READ, op.pc)) memcpy(data, op.global, op.bytes);
+    if (shared_access(actor, op.shared, op.size, true, false, op.pc)) memcpy(shared_at(op.shared), data, op.size);
+    self = running;
+}
+
+void async_copy(u32 shared, const void *global, u32 size, u32 bytes) {
+    Fiber &f = *self;
+    if (bytes > size) find("cp.async of more bytes than its size", CALLER, nullptr, "%u of %u", bytes, size);
+    if (reinterpret_cast<size_t>(global) % size)
+        find("misaligned global access", CALLER, nullptr, "cp.async of %u bytes at %p", size, global);
+    if (!f.async_view || f.async_version != f.version) {
+        f.async_view = std::make_shared<Clock>(f.clock, f.clock + block->entries);
+        f.async_version = f.version;
+    }
+    f.tick_before_access = true;
+    f.async.push_back({shared, size, bytes, f.async_group, ++f.async_time, static_cast<const char *>(global), lazily(),
+                       f.async_view, CALLER});
+    block->async_pending++;
+    if (at_once()) perform(f, f.async.size() - 1);
+}
+void async_commit() {
+    self->async_group++;
+}
+void async_wait(u32 pending) {
+    Fiber &f = *self;
+    const i64 complete = static_cast<i64>(f.async_group) - pending;  // groups below
+    // In any order: nothing orders copies among themselves.
+    for (;;) {
+        std::vector<size_t> due;
+        for (size_t i = 0; i < f.async.size(); i++)
+            if (f.async[i].group < complete) due.push_back(i);
+        if (due.empty()) break;
+        perform(f, now.random.pick(due));
+    }
+    u32 time = f.async_time;  // of the last that is complete: before the first that may be pending
+    for (const AsyncCopy &op : f.async) time = std::min(time, op.time - 1);
+    f.clock[block->async_entry + f.index] = std::max(f.clock[block->async_entry + f.index], time);
+    f.version++;
+}
+
+// ---- bulk operations --------------------------------------------------------------------------------------------------
+
+static void finish(const std::shared_ptr<Copy> &copy) {
+    block->slot_busy[copy->slot] = false;
+    auto &list = block->copies;
+    list.erase(std::find(list.begin(), list.end(), copy));
+}
+
+static void arrive_bytes(const Copy &copy) {
+    const auto found = block->mbarriers.find(copy.barrier);
+    if (found == block->mbarriers.end()) return;  // reported at issue
+    MBarrier &b = found->second;
+    if (!b.fenced) find("missing fence.mbarrier_init", copy.pc, nullptr, "mbarrier %#x", copy.barrier);
+    b.bytes -= copy.bytes;
+    publish(b.gathering, copy.view.data());
+    if (b.bytes < 0 && b.pending == 0)
+        find("mbarrier bytes nobody expects", copy.pc, nullptr, "mbarrier %#x", copy.barrier);
+    mbarrier_settle(b, copy.barrier);
+}
+
+static void load_data(Copy &copy) {
+    copy.bytes = 0;
+    bool outside = true;
+    for_each_piece(copy, [&](const Piece &piece) {
+        alignas(16) u8 data[16] = {};
+        outside = outside && !piece.valid;
+        if (piece.valid && global_access(copy.actor(), piece.global, piece.valid, Effect::READ, copy.pc))
+            memcpy(data, piece.global, piece.valid);
+        async_shared(copy.actor(), piece.shared, data, true, copy.pc);
+        copy.bytes += 16;
+    });
+    // Seen on an H200: it faults where there is no memory.
+    if (outside && copy.tensor && !sim_holds(reinterpret_cast<const void *>(copy.map.base), 16))
+        find("box outside its tensor", copy.pc, nullptr,
+             "the engine touches the map's first address, which is in no allocation");
+}
+static void read_source(Copy &copy) {
+    for_each_piece(copy, [&](const Piece &piece) {
+        u8 data[16];
+        async_shared(copy.actor(), piece.shared, data, false, copy.pc);
+        copy.data.insert(copy.data.end(), data, data + 16);
+    });
+}
+static void write_global(const Copy &copy) {
+    size_t at = 0;
+    for_each_piece(copy, [&](const Piece &piece) {
+        const u8 *data = &copy.data[at];
+        at += 16;
+        const bool reduce = copy.kind == CopyKind::REDUCE;
+        if (!piece.valid || !global_access(copy.actor(), piece.global, piece.valid,
+                                           reduce ? Effect::REDUCTION : Effect::WRITE, copy.pc))
+            return;
+        if (!reduce) {
+            memcpy(piece.global, data, piece.valid);
+            return;
+        }
+        for (u32 i = 0; i < piece.valid; i += 4) {
+            float sum, value;
+            memcpy(&sum, piece.global + i, 4);
+            memcpy(&value, data + i, 4);
+            sum += value;
+            memcpy(piece.global + i, &sum, 4);
+        }
+    });
+}
+
+// One of an operation's two steps; true when it is complete.
+static bool advance(Copy &copy) {
+    progress++;
+    statistics.copies++;
+    TRACE("bulk copy of thread %u, shared %#x: step %u", copy.issuer, copy.shared, copy.steps);
+    Fiber *running = self;
+    self = nullptr;
+    const bool first = copy.steps++ == 0;
+    if (copy.kind == CopyKind::LOAD) {
+        if (first)
+            load_data(copy);
+        else
+            arrive_bytes(copy);
+    } else {
+        if (first)
+            read_source(copy);
+        else
+            write_global(copy);
+    }
+    self = running;
+    return !first;
+}
+
+bool copy_step(bool forced) {
+    if (block->async_pending && (block->copies.empty() || now.random.chance(50))) {
+        const u32 start = now.random.below(block->threads);
+        for (u32 i = 0; i < block->threads; i++) {
+            Fiber &f = block->fibers[(start + i) % block->threads];
+            if (f.async.empty()) continue;
+            const size_t at = now.random.below(static_cast<u32>(f.async.size()));
+            if (f.async[at].lazy && !forced) return false;
+            perform(f, at);
+            return true;
+        }
+    }
+    std::vector<std::shared_ptr<Copy>> ready;
+    for (const auto &copy : block->copies)
+        if (forced || !copy->lazy) ready.push_back(copy);
+    if (ready.empty()) return false;
+    const auto copy = now.random.pick(ready);
+    if (advance(*copy)) finish(copy);
+    return true;
+}
+
+static u32 free_slot() {
+    for (;;) {
+        for (u32 i = 0; i < SLOTS; i++)
+            if (!block->slot_busy[i]) return i;
+        const auto oldest = block->copies.front();
+        if (advance(*oldest)) finish(oldest);
+    }
+}
+std::shared_ptr<Copy> copy_new(CopyKind kind, u32 shared, u32 barrier, const void *pc) {
+    auto copy = std::make_shared<Copy>();
+    copy->kind = kind;
+    copy->shared = shared;
+    copy->barrier = barrier;
+    copy->pc = pc;
+    copy->issuer = self->index;
+    copy->slot = free_slot();
+    block->slot_busy[copy->slot] = true;
+    copy->time = ++block->slot_time[copy->slot];
+    copy->view.assign(self->clock, self->clock + block->entries);
+    copy->view[block->slot_entry + copy->slot] = copy->time;
+    tick();
+    copy->lazy = lazily();
+    progress++;
+    return copy;
+}
+void copy_issue(const std::shared_ptr<Copy> &copy) {
+    TRACE("bulk copy: shared %#x, mbarrier %#x", copy->shared, copy->barrier);
+    block->copies.push_back(copy);
+    if (copy->kind != CopyKind::LOAD) {
+        copy->group = self->store_group;
+        self->stores.push_back(copy);
+    }
+    if (at_once() && (advance(*copy) || advance(*copy))) finish(copy);
+    maybe_yield();
+}
+
+static std::shared_ptr<Copy> new_run(CopyKind kind, u32 shared, const void *global, u32 bytes, u32 barrier,
+                                     const void *pc) {
+    if (bytes % 16 || shared % 16 || reinterpret_cast<size_t>(global) % 16) {
+        find("misaligned bulk copy", pc, nullptr, "%u bytes, shared %#x, global %p", bytes, shared, global);
+        abandon();
+    }
+    auto copy = copy_new(kind, shared, barrier, pc);
+    copy->bytes = bytes;
+    copy->global = static_cast<char *>(const_cast<void *>(global));
+    return copy;
+}
+void bulk_load(u32 shared, const void *global, u32 bytes, u32 barrier) {
+    if (!find_mbarrier(barrier, "bulk load", CALLER)) abandon();
+    auto copy = new_run(CopyKind::LOAD, shared, global, bytes, barrier, CALLER);
+    copy_issue(copy);
+}
+void bulk_store(void *global, u32 shared, u32 bytes) {
+    copy_issue(new_run(CopyKind::STORE, shared, global, bytes, 0, CALLER));
+}
+void bulk_reduce_add(float *global, u32 shared, u32 bytes) {
+    copy_issue(new_run(CopyKind::REDUCE, shared, global, bytes, 0, CALLER));
+}
+
+void bulk_commit() {
+    self->store_group++;
+}
+void bulk_wait(u32 pending, bool read_only) {
+    const i64 complete = static_cast<i64>(self->store_group) - pending;
+    std::vector<std::shared_ptr<Copy>> left;
+    for (const auto &copy : self->stores) {
+        if (copy->group >= complete) {
+            left.push_back(copy);
+            continue;
+        }
+        while (copy->steps < (read_only ? 1u : 2u))
+            if (advance(*copy)) finish(copy);
+        u32 &known = self->clock[block->slot_entry + copy->slot];
+        known = std::max(known, copy->time);
+        self->version++;
+        if (read_only && copy->steps < 2) left.push_back(copy);
+    }
+    self->stores = left;
+}
+
+void fence_async_proxy() {
+    self->proxy_fences.push_back(self->clock[self->index]);
+    tick();
+}
+
+// ---- exit -------------------------------------------------------------------------------------------------------------
+
+void check_exit(Fiber &fiber) {
+    if (!fiber.async.empty())
+        find("exit with cp.async in flight", fiber.async[0].pc, nullptr, "%zu copies", fiber.async.size());
+    for (const auto &copy : fiber.stores)
+        if (copy->steps == 0) find("exit with an unread bulk store", copy->pc, nullptr, "shared %#x", copy->shared);
+    if (!fiber.flights.empty()) find("exit with a wgmma in flight", nullptr, nullptr, "warp %u", fiber.warp->id);
+}
+
+}  // namespace sim
