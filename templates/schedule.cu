@@ -226,7 +226,7 @@ struct Scheduler {
 
     DEVICE void run() const {
         const int thread = thread_index();
-        for (int i = thread; i < 2 * BINS; i += THREADS) shared.bins[0][i] = 0;
+        for (int i = thread; i < 2 * BINS; i += THREADS) shared.bins[i / BINS][i % BINS] = 0;
         if (thread == 0) shared.accumulator_rows = 0;
         block_sync();
         sequences<false>();
