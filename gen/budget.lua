@@ -101,7 +101,7 @@ function budget.fwd_sm90(r)
   if not facts then return nil, why end
   facts.helper_registers, facts.consumer_registers = HELPER_REGISTERS[r.consumers], CONSUMER_REGISTERS[r.consumers]
   facts.wgmma_columns = r.tile_n == r.head_dim_v and { r.tile_n } or { r.tile_n, r.head_dim_v }
-  facts.last_block_first = true
+  facts.last_block_first, facts.l2_sections = true, r.mask == "causal"
   facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n } }
   local accumulators = (r.tile_n + r.head_dim_v) // 2 + r.tile_n // 4 -- scores, output, packed weights
   if accumulators + 24 > facts.consumer_registers then
