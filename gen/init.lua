@@ -160,6 +160,7 @@ local function environment(kernel, request, facts)
   local names = {
     entry = facts.entry, budget = facts.budget, target = request.target, cc = request.target.cc, f32 = f32, ptx = ptx,
     args_structs = args.cuda,
+    fault_enum = args.fault_enum,
     constants = function() return table.concat(constants, "\n") end,
   }
   for _, row in ipairs(kernel.uses) do

@@ -5,20 +5,12 @@
 #ifndef VF_LENGTHS_H
 #define VF_LENGTHS_H
 
+#include "kernel_args.h"
 #include "request.h"
 
 #define LENGTHS_NO_FAULT UINT64_MAX
 
-// ORDER faults: templates/check_lengths.cu. A fault is index * 16 + kind; for the k side kind + LENGTHS_K_SIDE.
-enum lengths_fault {
-    LENGTHS_START_NOT_ZERO,
-    LENGTHS_DECREASING,
-    LENGTHS_BEYOND_ROWS,
-    LENGTHS_TOO_LONG,
-    LENGTHS_USED_NEGATIVE,
-    LENGTHS_USED_BEYOND_SLOT,
-    LENGTHS_K_SIDE = 8
-};
+// A fault is index * 16 + enum lengths_fault of kernel_args.h; for the k side LENGTHS_K_SIDE more.
 
 // Reads the lengths, which must be in host memory. *found is the value that broke the rule.
 uint64_t lengths_check(const struct call *call, int64_t *found);

@@ -11,8 +11,7 @@ $(constants())
 
 constexpr int THREADS = $(budget.threads);
 
-// fault = index * 16 + kind; for the k side kind + 8. ORDER faults (runtime/lengths.h)
-enum Fault { START_NOT_ZERO, DECREASING, BEYOND_ROWS, TOO_LONG, USED_NEGATIVE, USED_BEYOND_SLOT, K_SIDE = 8 };
+$(fault_enum())
 constexpr u64 NO_FAULT = ~static_cast<u64>(0);
 
 $(args_structs())
@@ -39,21 +38,21 @@ DEVICE void check_entry(Finding &finding, const Lengths &cu, const Lengths &used
     i64 slot = rows;
     if (cu.data) {
         const i64 here = read_length(cu, index);
-        if (index == 0) finding.note(here != 0, index, side + START_NOT_ZERO, here);
-        finding.note(here > rows, index, side + BEYOND_ROWS, here);
+        if (index == 0) finding.note(here != 0, index, side + LENGTHS_START_NOT_ZERO, here);
+        finding.note(here > rows, index, side + LENGTHS_BEYOND_ROWS, here);
         if (index < batch) {
             slot = read_length(cu, index + 1) - here;
-            finding.note(slot < 0, index + 1, side + DECREASING, slot + here);
+            finding.note(slot < 0, index + 1, side + LENGTHS_DECREASING, slot + here);
         }
     }
     if (index == batch) return;
     i64 length = slot;
     if (used.data) {
         length = read_length(used, index);
-        finding.note(length < 0, index, side + USED_NEGATIVE, length);
-        finding.note(length > slot, index, side + USED_BEYOND_SLOT, length);
+        finding.note(length < 0, index, side + LENGTHS_USED_NEGATIVE, length);
+        finding.note(length > slot, index, side + LENGTHS_USED_BEYOND_SLOT, length);
     }
-    finding.note(longest > 0 && length > longest, index, side + TOO_LONG, length);
+    finding.note(longest > 0 && length > longest, index, side + LENGTHS_TOO_LONG, length);
 }
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
@@ -65,7 +64,7 @@ KERNEL(THREADS, 1) $(entry)(PARAMETER CheckArgs args) {
     Finding finding = {NO_FAULT, 0};
     for (i64 i = thread_index(); i <= args.batch; i += THREADS) {
         check_entry(finding, args.cu_q, args.used_q, i, args.batch, args.q_rows, args.max_q, 0);
-        check_entry(finding, args.cu_k, args.used_k, i, args.batch, args.k_rows, args.max_k, K_SIDE);
+        check_entry(finding, args.cu_k, args.used_k, i, args.batch, args.k_rows, args.max_k, LENGTHS_K_SIDE);
     }
     if (finding.fault != NO_FAULT) atomic_min(&report->fault, finding.fault);
     block_sync();
