@@ -199,9 +199,11 @@ static vf_status read_use(struct place *place, const cJSON *use, struct config_r
     }
     const cJSON *tile_m = cJSON_GetObjectItemCaseSensitive(use, "tile_m");
     const cJSON *tile_n = cJSON_GetObjectItemCaseSensitive(use, "tile_n");
-    if (!cJSON_IsString(cJSON_GetObjectItemCaseSensitive(use, "family"))) return fault(place, NULL, "needs a family");
+    const cJSON *family = cJSON_GetObjectItemCaseSensitive(use, "family");
+    if (!cJSON_IsString(family)) return fault(place, NULL, "needs a family");
     if (!tile_m || !is_whole(tile_m) || tile_m->valueint < 1) return fault(place, NULL, "needs a tile_m from 1");
     if (!tile_n || !is_whole(tile_n) || tile_n->valueint < 1) return fault(place, NULL, "needs a tile_n from 1");
+    snprintf(row->family, sizeof row->family, "%.31s", family->valuestring);
     row->tile_m = tile_m->valueint;
     row->tile_n = tile_n->valueint;
     return VF_OK;
@@ -398,6 +400,10 @@ const char *config_file(const struct config *config, size_t index) {
     return index < config->count ? config->files[index].name : "";
 }
 
+const char *config_device(const struct config *config, size_t index) {
+    return index < config->count ? config->files[index].device : "";
+}
+
 // ---- selection -----------------------------------------------------------------------------------------------------
 
 static bool admits(int condition, bool value) {
@@ -433,9 +439,10 @@ static size_t collect(const struct config *config, const struct config_query *qu
         const bool elsewhere = file->device[0] && (!query->device || strcmp(file->device, query->device) != 0);
         if (elsewhere && !all) continue;
         for (size_t r = 0; r < file->count && count < limit; r++) {
-            if (!holds(&file->rules[r].when, query)) continue;
-            rows[count++] = &file->rules[r].row;
-            if (!all && !asks_for_sizes(rows[count - 1])) return count;
+            const struct config_row *row = &file->rules[r].row;
+            if (!holds(&file->rules[r].when, query) || (query->barred && !strcmp(row->family, query->barred))) continue;
+            rows[count++] = row;
+            if (!all && !asks_for_sizes(row)) return count;
         }
     }
     return count;

@@ -13,10 +13,12 @@
 
 #define CONFIG_KNOBS 256
 #define CONFIG_ORIGIN 320
+#define CONFIG_FAMILY 32
 
 struct config_row {
     char origin[CONFIG_ORIGIN];  // "configs/sm80.json#/rows/3"
     char knobs[CONFIG_KNOBS];    // "family=sm80 tile_m=128 ...", as `use` has them
+    char family[CONFIG_FAMILY];
     int tile_m, tile_n;
     int average_q_max, average_k_max, group_max;  // conditions on struct sizes; INT_MAX: none
 };
@@ -27,6 +29,7 @@ struct config_query {
     const char *arch;
     const char *device;  // its name; null: no device, then rows measured on one do not apply
     int shared_kb;       // that a block may have on `arch`
+    const char *barred;  // a family whose rows do not apply; null: none
 };
 
 struct config;
@@ -39,6 +42,8 @@ void config_close(struct config *config);  // null is ignored
 
 // The files in force, first match first. "" past the last.
 const char *config_file(const struct config *config, size_t index);
+// The device whose rows that file holds. "" if it is for any.
+const char *config_device(const struct config *config, size_t index);
 
 // Whether the sizes of a call fulfil the row's conditions on them.
 bool config_row_fits(const struct config_row *row, const struct sizes *sizes);

@@ -84,6 +84,12 @@ struct cuda_tensor_map {
     _Alignas(64) uint64_t opaque[16];
 };
 
+enum cuda_tensor_map_type { CUDA_TENSOR_MAP_FLOAT16 = 6, CUDA_TENSOR_MAP_BFLOAT16 = 9 };
+enum cuda_tensor_map_interleave { CUDA_TENSOR_MAP_INTERLEAVE_NONE = 0 };
+enum cuda_tensor_map_swizzle { CUDA_TENSOR_MAP_SWIZZLE_128B = 3 };
+enum cuda_tensor_map_promotion { CUDA_TENSOR_MAP_PROMOTE_256B = 3 };  // what L2 fetches at a time
+enum cuda_tensor_map_fill { CUDA_TENSOR_MAP_FILL_ZEROS = 0 };
+
 // ---- the driver's functions ---------------------------------------------------------------------------------------
 // One row a function: needed or optional, name, symbol, parameters. All return a CUresult (an int here). The symbol
 // differs from the name where the driver keeps an older form under the plain name. An optional function may be null:

@@ -82,29 +82,31 @@ static vf_status add_why(struct vf_context *context, const struct call *call, co
     return VF_OK;
 }
 
-// What keeps operands from being moved 16 bytes at a time.
-static void add_notes(const struct call *call, struct buf *out) {
+// What the operands, or the driver, keep from the call: aligned kernels, a row that reads through tensor maps.
+static vf_status add_notes(struct vf_context *context, const struct call *call, const char *arch, const char *device,
+                           struct buf *out) {
+    const struct config_row *barred;
+    const char *driver;
+    VF_TRY(variants_barred_row(context->variants, &call->request, &call->sizes, arch, device, &barred, &driver));
+    char note[CALL_OBSTACLE + CONFIG_ORIGIN + 128], why[CALL_OBSTACLE];
     buf_text(out, ",\n  \"notes\": [");
     const char *comma = "";
-    for (int i = 0; i < CALL_TENSORS; i++) {
-        const vf_tensor *tensor = call->tensors[i];
-        if (!tensor || i == CALL_LSE || i == CALL_DLSE) continue;
-        char note[160] = "";
-        if ((uintptr_t)tensor->data % 16 != 0) {
-            snprintf(note, sizeof note, "%s starts at %p, not at a multiple of 16 bytes: unaligned kernels",
-                     call_tensor_names[i], tensor->data);
+    for (int i = 0; i < CALL_TENSORS + (barred && driver[0]); i++) {
+        if (i == CALL_TENSORS) {
+            snprintf(note, sizeof note, "%s is passed over: it needs tensor maps, and %s", barred->origin, driver);
+        } else if (call_obstacle(call, (enum call_tensor)i, CALL_ACCESS_ALIGNED, why)) {
+            snprintf(note, sizeof note, "%s: unaligned kernels", why);
+        } else if (barred && call_obstacle(call, (enum call_tensor)i, CALL_ACCESS_MAPPED, why)) {
+            snprintf(note, sizeof note, "%s is passed over: it needs tensor maps, and %s", barred->origin, why);
+        } else {
+            continue;
         }
-        for (int d = 0; d < tensor->ndim - 1 && !note[0]; d++) {
-            if (tensor->shape[d] <= 1 || tensor->stride[d] % 8 == 0) continue;
-            snprintf(note, sizeof note, "%s has stride %lld, not a multiple of 8 elements: unaligned kernels",
-                     call_tensor_names[i], (long long)tensor->stride[d]);
-        }
-        if (!note[0]) continue;
         buf_text(out, comma);
         add_string(out, note);
         comma = ", ";
     }
     buf_text(out, "]");
+    return VF_OK;
 }
 
 static vf_status explain_cuda(struct vf_context *context, const struct call *call, const char *arch, const char *device,
@@ -122,8 +124,7 @@ static vf_status explain_cuda(struct vf_context *context, const struct call *cal
     VF_TRY(add_why(context, call, arch, device, &choice, out));
     add_kernels(out, &choice.plan);
     buf_printf(out, ",\n  \"workspace_bytes\": %zu", workspace);
-    add_notes(call, out);
-    return VF_OK;
+    return add_notes(context, call, arch, device, out);
 }
 
 static vf_status explain_cpu(struct vf_context *context, const struct call *call, struct buf *out) {

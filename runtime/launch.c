@@ -124,12 +124,15 @@ static struct kernel_schedule schedule(const struct call *call, size_t offset, i
     return (struct kernel_schedule){base + header, base + first_block, base + cursor.at};
 }
 
-// Any kernel's one parameter.
+// Any kernel's one parameter. Those with tensor maps begin with them.
 union arguments {
+    struct cuda_tensor_map maps[TENSOR_MAPS_MAX];
     struct kernel_schedule_args schedule;
     struct kernel_forward_args forward;
+    struct kernel_forward_sm90_args forward_sm90;
     struct kernel_backward_pre_args pre;
     struct kernel_backward_args backward;
+    struct kernel_backward_sm90_args backward_sm90;
     struct kernel_backward_post_args post;
     struct kernel_check_args check;
 };
@@ -158,6 +161,21 @@ static void pack_forward(const struct call *call, const struct layout *layout, s
         .q = of_q(call, CALL_Q),
         .k = of_k(call, CALL_K),
         .v = of_k(call, CALL_V),
+        .o = of_q(call, CALL_O),
+        .lse = of_rows(call, CALL_LSE),
+        .schedule = schedule(call, layout->by_q, layout->entries),
+        .heads = (int32_t)call->heads_q,
+        .group = (int32_t)(call->heads_q / call->heads_k),
+        .window_left = call->window_left,
+        .window_right = call->window_right,
+        .scale = call->scale,
+        .softcap = call->softcap,
+    };
+}
+
+static void pack_forward_sm90(const struct call *call, const struct layout *layout,
+                              struct kernel_forward_sm90_args *out) {
+    *out = (struct kernel_forward_sm90_args){
         .o = of_q(call, CALL_O),
         .lse = of_rows(call, CALL_LSE),
         .schedule = schedule(call, layout->by_q, layout->entries),
@@ -212,6 +230,28 @@ static void pack_backward(const struct call *call, const struct layout *layout, 
     };
 }
 
+static void pack_backward_sm90(const struct call *call, const struct layout *layout,
+                               struct kernel_backward_sm90_args *out) {
+    const uint64_t base = address(call->problem->workspace);
+    *out = (struct kernel_backward_sm90_args){
+        .dq = of_q(call, CALL_DQ),
+        .dk = of_k(call, CALL_DK),
+        .dv = of_k(call, CALL_DV),
+        .schedule = schedule(call, layout->by_k, layout->entries),
+        .stats = base + layout->stats,
+        .accumulator = base + layout->accumulator,
+        .turns = base + layout->turns,
+        .stat_rows = layout->stat_rows,
+        .accumulator_rows = layout->accumulator_rows,
+        .heads = (int32_t)call->heads_q,
+        .group = (int32_t)(call->heads_q / call->heads_k),
+        .window_left = call->window_left,
+        .window_right = call->window_right,
+        .scale = call->scale,
+        .softcap = call->softcap,
+    };
+}
+
 static void pack_post(const struct call *call, const struct layout *layout, struct kernel_backward_post_args *out) {
     *out = (struct kernel_backward_post_args){
         .dq = of_q(call, CALL_DQ),
@@ -232,7 +272,8 @@ static void pack_post(const struct call *call, const struct layout *layout, stru
 static unsigned grid_of(const struct call *call, const struct layout *layout, const struct variant *variant,
                         int index) {
     const struct source_plan *plan = &variant->choice.plan;
-    const bool by_k = variant->roles[index] == ROLE_BACKWARD;
+    const enum role role = variant->roles[index];
+    const bool by_k = role == ROLE_BACKWARD || role == ROLE_BACKWARD_SM90;
     const int64_t rows = by_k ? call->total_k : call->total_q;
     const int64_t blocks = rows / (by_k ? plan->tile_n : plan->tile_m) + layout->entries;
     const int64_t most = variant->grid[index];
@@ -311,17 +352,27 @@ vf_status launch_call(const struct call *call, const struct variant *variant, co
             case ROLE_FORWARD:
                 pack_forward(call, layout, &arguments.forward);
                 break;
+            case ROLE_FORWARD_SM90:
+                pack_forward_sm90(call, layout, &arguments.forward_sm90);
+                break;
             case ROLE_BACKWARD_PRE:
                 pack_pre(call, layout, &arguments.pre);
                 break;
             case ROLE_BACKWARD:
                 pack_backward(call, layout, &arguments.backward);
                 break;
+            case ROLE_BACKWARD_SM90:
+                pack_backward_sm90(call, layout, &arguments.backward_sm90);
+                break;
             case ROLE_BACKWARD_POST:
                 pack_post(call, layout, &arguments.post);
                 break;
             case ROLE_CHECK:
                 VF_FAIL(VF_ERROR_INTERNAL, "a variant has checked mode's kernel");
+        }
+        for (int m = 0; m < variant->maps[i].count; m++) {
+            VF_TRY(tensor_map_encode(call, &variant->maps[i].boxes[m], call->problem->workspace, scope->api,
+                                     &arguments.maps[m]));
         }
         VF_TRY(launch(call, variant, i, scope, grid, i > 0, &arguments));
         ++*launched;

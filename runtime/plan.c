@@ -110,7 +110,8 @@ static vf_status check_kind(const struct kind *plan, const struct kind *call) {
                  {"deterministic", p->deterministic, c->deterministic},
                  {"q batched", plan->q_batched, call->q_batched},
                  {"k batched", plan->k_batched, call->k_batched},
-                 {"operands aligned to 16 bytes", p->aligned, p->aligned && c->aligned}};
+                 {"operands aligned to 16 bytes", p->aligned, p->aligned && c->aligned},
+                 {"operands in reach of tensor maps", p->mapped, p->mapped && c->mapped}};
     for (size_t i = 0; i < ARRAY_LENGTH(facts); i++) {
         VF_REQUIRE(facts[i].plan == facts[i].call, VF_ERROR_INVALID_ARGUMENT,
                    "plan: was made for %s = %lld, the call has %lld", facts[i].name, (long long)facts[i].plan,
@@ -128,6 +129,7 @@ static vf_status launch(const vf_plan *plan, const void *args, bool backward) {
     const struct kind kind = kind_of(&call);
     VF_TRY(check_kind(&plan->kind, &kind));
     call.request.aligned = plan->kind.request.aligned;
+    call.request.mapped = plan->kind.request.mapped;
     return context_run(plan->context, &call, &plan->prepared, plan->scope_context);
 }
 

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,15 +73,43 @@ static void read_mask(struct call *call) {
                                                             : VF_MASK_WINDOW;
 }
 
-// Whether every 16-bit operand can be read and written in pieces of 16 bytes.
-static bool is_aligned(const struct call *call) {
-    for (int i = 0; i < CALL_TENSORS; i++) {
-        const vf_tensor *tensor = call->tensors[i];
-        if (!tensor || i == CALL_LSE || i == CALL_DLSE) continue;
-        if ((uintptr_t)tensor->data % 16 != 0) return false;
-        for (int d = 0; d < tensor->ndim - 1; d++) {
-            if (tensor->shape[d] > 1 && tensor->stride[d] % 8 != 0) return false;
+static bool obstacle(char *text, const char *format, ...) PRINTF_LIKE(2, 3);
+static bool obstacle(char *text, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    if (text) vsnprintf(text, CALL_OBSTACLE, format, values);
+    va_end(values);
+    return true;
+}
+
+bool call_obstacle(const struct call *call, enum call_tensor which, enum call_access access, char *text) {
+    const vf_tensor *tensor = call->tensors[which];
+    const char *name = call_tensor_names[which];
+    const int64_t longest = (int64_t)1 << 39, most = INT32_MAX;  // strides of maps are below 2^40 bytes
+    if (!tensor || which == CALL_LSE || which == CALL_DLSE) return false;
+    if ((uintptr_t)tensor->data % 16 != 0) {
+        return obstacle(text, "%s starts at %p, not at a multiple of 16 bytes", name, tensor->data);
+    }
+    for (int d = 0; d < tensor->ndim - 1; d++) {
+        const int64_t extent = tensor->shape[d], stride = tensor->stride[d];
+        if (extent <= 1) continue;
+        if (stride % 8 != 0) {
+            return obstacle(text, "%s has stride %lld, not a multiple of 8 elements", name, (long long)stride);
         }
+        if (access == CALL_ACCESS_ALIGNED) continue;
+        if (stride < 0 || stride >= longest) {
+            return obstacle(text, "%s has stride %lld; tensor maps take 0 to 2^39 elements", name, (long long)stride);
+        }
+        if (extent > most) {
+            return obstacle(text, "%s has extent %lld; tensor maps take less than 2^31", name, (long long)extent);
+        }
+    }
+    return false;
+}
+
+static bool no_obstacle(const struct call *call, enum call_access access) {
+    for (int i = 0; i < CALL_TENSORS; i++) {
+        if (call_obstacle(call, (enum call_tensor)i, access, NULL)) return false;
     }
     return true;
 }
@@ -114,7 +143,8 @@ void call_read(struct call *call) {
     request->head_dim_v = (int)v->shape[v->ndim - 1];
     request->softcap = problem->softcap != 0;
     request->deterministic = call->backward && problem->deterministic == VF_ON;
-    request->aligned = is_aligned(call);
+    request->aligned = no_obstacle(call, CALL_ACCESS_ALIGNED);
+    request->mapped = request->aligned && no_obstacle(call, CALL_ACCESS_MAPPED);
     read_mask(call);
 
     call->scale = (float)(problem->softmax_scale != 0 ? problem->softmax_scale : 1 / sqrt((double)request->head_dim));
@@ -220,6 +250,7 @@ vf_status request_parse(const char *text, struct request *request, char arch[ARC
                                 .mask = (vf_mask)mask,
                                 .softcap = softcap == 1,
                                 .aligned = aligned == 1,
+                                .mapped = aligned == 1,
                                 .deterministic = deterministic == 1};
     VF_TRY(read_dim(text, "head_dim", &request->head_dim));
     VF_TRY(read_dim(text, "head_dim_v", &request->head_dim_v));
@@ -237,6 +268,7 @@ uint64_t request_key(const struct request *request, const struct sizes *sizes) {
     } fields[] = {{request->backward, 1},
                   {request->softcap, 1},
                   {request->aligned, 1},
+                  {request->mapped, 1},
                   {request->deterministic, 1},
                   {(unsigned)request->dtype, 3},
                   {(unsigned)request->mask, 2},

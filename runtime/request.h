@@ -32,6 +32,7 @@ extern const char *const call_lengths_names[CALL_LENGTHS];
 
 struct request {
     bool backward, softcap, aligned, deterministic;
+    bool mapped;  // tensor maps can address every operand: decides between families, stands in no spec
     vf_dtype dtype;
     vf_mask mask;  // normal form: a window that admits everything is FULL, one that is causal is CAUSAL
     int head_dim, head_dim_v;
@@ -70,6 +71,13 @@ void call_backward(struct call *call, const vf_backward_args *args);
 // Derives the rest. The call must be valid.
 void call_read(struct call *call);
 
+// What keeps an operand from being moved 16 bytes at a time, or from being addressed by tensor maps.
+enum call_access { CALL_ACCESS_ALIGNED, CALL_ACCESS_MAPPED };
+
+// Whether anything does; then `text`, if it is not null, is a sentence about it.
+#define CALL_OBSTACLE 160
+bool call_obstacle(const struct call *call, enum call_tensor tensor, enum call_access access, char *text);
+
 bool tensor_present(const vf_tensor *tensor);
 bool tensor_empty(const vf_tensor *tensor);  // has a dimension of 0
 
@@ -78,7 +86,7 @@ bool tensor_empty(const vf_tensor *tensor);  // has a dimension of 0
 // "pass=fwd arch=sm_90a dtype=bf16 ..." in canonical order.
 void request_write(const struct request *request, const char *arch, char text[REQUEST_TEXT]);
 
-// The reverse; every field must be there, each once, and no other.
+// The reverse; every field must be there, each once, and no other. Aligned operands count as mapped.
 #define ARCH_TEXT 16
 vf_status request_parse(const char *text, struct request *request, char arch[ARCH_TEXT]);
 

@@ -15,6 +15,7 @@
 #define SOURCE_KERNEL_TEXTS(TEXT)                            \
     TEXT(name, 32)   /* "fwd_sm80" */                        \
     TEXT(entry, 128) /* symbol of the __global__ function */ \
+    TEXT(boxes, 96)  /* "q:64,k:80,v:80": tensor_map.h */    \
     TEXT(spec, 512)  /* what its text depends on: key of the in-process table and of a bundle's kernels. \
                         Last: it has spaces */
 #define SOURCE_KERNEL_NUMBERS(NUMBER)                            \

@@ -126,7 +126,8 @@ static vf_status open_parts(struct vf_context *context, const vf_options *option
                                         .bundles = context->bundles,
                                         .bundle_count = context->bundle_count};
     VF_TRY(kernels_open(&parts, &context->kernels));
-    VF_TRY(variants_open(context->config, context->kernels, &context->variants));
+    VF_TRY(variants_open(context->config, context->kernels,
+                         !context->cuda || context->cuda->cuTensorMapEncodeTiled, &context->variants));
     return trace_open(environment->trace, &context->logger, &context->trace);
 }
 
@@ -321,15 +322,17 @@ vf_status vf_backward(vf_context *context, const vf_backward_args *args) {
 
 // ---- workspace -----------------------------------------------------------------------------------------------------
 
-// The most over the rows of one architecture. Pointers are not known, so that both alignments are possible.
+// The most over the rows of one architecture. Pointers are not known, so that operands may be unaligned, aligned, or
+// within reach of tensor maps.
 static vf_status add_rows(struct vf_context *context, const struct call *call, const char *arch, const char *device,
                           size_t *bytes) {
     struct request request = call->request;
     size_t found = 0;
-    for (int aligned = 0; aligned < 2; aligned++) {
+    for (int access = 0; access < 3; access++) {
         const struct config_row *rows[CONFIG_ROWS_MAX];
         size_t count = 0;
-        request.aligned = aligned;
+        request.aligned = access > 0;
+        request.mapped = access > 1;
         VF_TRY(variants_rows(context->variants, &request, arch, device, false, rows, &count));
         for (size_t i = 0; i < count; i++, found++) {
             struct layout layout;

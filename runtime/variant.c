@@ -26,6 +26,7 @@ struct limits {
 struct variants {
     const struct config *config;
     struct kernels *kernels;
+    bool maps;
     pthread_rwlock_t lock;  // guards index, list and limits
     struct slot *index;     // open addressing; never more than half full
     size_t used, size;
@@ -35,11 +36,12 @@ struct variants {
     char forced[CONFIG_KNOBS];
 };
 
-vf_status variants_open(const struct config *config, struct kernels *kernels, struct variants **out) {
+vf_status variants_open(const struct config *config, struct kernels *kernels, bool maps, struct variants **out) {
     struct variants *variants = calloc(1, sizeof *variants);
     VF_REQUIRE(variants, VF_ERROR_OUT_OF_MEMORY, "no memory for the table of variants");
     variants->config = config;
     variants->kernels = kernels;
+    variants->maps = maps;
     pthread_rwlock_init(&variants->lock, NULL);
     *out = variants;
     return VF_OK;
@@ -76,6 +78,16 @@ static void variant_write(const struct choice *choice, char spec[VARIANT_TEXT]) 
     snprintf(spec, VARIANT_TEXT, "%s%s%s", choice->request, choice->knobs[0] ? " " : "", choice->knobs);
 }
 
+static bool has_maps(const struct variants *variants, const struct request *request) {
+    return variants->maps && request->mapped;
+}
+
+static bool needs_maps(const struct source_plan *plan) {
+    bool needs = false;
+    for (int i = 0; i < plan->kernel_count; i++) needs |= plan->kernels[i].boxes[0] != 0;
+    return needs;
+}
+
 vf_status variants_choose_knobs(struct variants *variants, const struct request *request, const char *arch,
                                 const char *origin, const char *knobs, struct choice *choice) {
     char spec[VARIANT_TEXT];
@@ -86,7 +98,12 @@ vf_status variants_choose_knobs(struct variants *variants, const struct request 
     variant_write(choice, spec);
     const vf_status status = kernels_plan(variants->kernels, spec, &choice->plan);
     if (status) status_prefix("%s: ", origin);
-    return status;
+    VF_TRY(status);
+    VF_REQUIRE(has_maps(variants, request) || !needs_maps(&choice->plan), VF_ERROR_UNSUPPORTED,
+               "%s: family %s reads through tensor maps, which %s", origin, choice->plan.family,
+               variants->maps ? "cannot address these operands (16-byte alignment, strides from 0 to 2^40 bytes)"
+                              : "this driver does not make");
+    return VF_OK;
 }
 
 static int find_shared_kb(struct variants *variants, const char *arch) {
@@ -120,11 +137,42 @@ static vf_status get_shared_kb(struct variants *variants, const char *arch, int 
     return VF_OK;
 }
 
+static vf_status find_rows(struct variants *variants, const struct config_query *asked, bool all,
+                           const struct config_row **rows, size_t *count) {
+    struct config_query query = *asked;
+    VF_TRY(get_shared_kb(variants, query.arch, &query.shared_kb));
+    *count = (all ? config_candidates : config_reachable)(variants->config, &query, rows, CONFIG_ROWS_MAX);
+    return VF_OK;
+}
+
 vf_status variants_rows(struct variants *variants, const struct request *request, const char *arch, const char *device,
                         bool all, const struct config_row **rows, size_t *count) {
-    struct config_query query = {.request = *request, .arch = arch, .device = device};
-    VF_TRY(get_shared_kb(variants, arch, &query.shared_kb));
-    *count = (all ? config_candidates : config_reachable)(variants->config, &query, rows, CONFIG_ROWS_MAX);
+    const struct config_query query = {.request = *request,
+                                       .arch = arch,
+                                       .device = device,
+                                       .barred = has_maps(variants, request) ? NULL : VARIANT_MAPPED_FAMILY};
+    return find_rows(variants, &query, all, rows, count);
+}
+
+static const struct config_row *first_that_fits(const struct config_row *const *rows, size_t count,
+                                                const struct sizes *sizes) {
+    for (size_t i = 0; i < count; i++) {
+        if (config_row_fits(rows[i], sizes)) return rows[i];
+    }
+    return NULL;
+}
+
+vf_status variants_barred_row(struct variants *variants, const struct request *request, const struct sizes *sizes,
+                              const char *arch, const char *device, const struct config_row **row, const char **why) {
+    const struct config_query query = {.request = *request, .arch = arch, .device = device};
+    const struct config_row *rows[CONFIG_ROWS_MAX];
+    size_t count = 0;
+    *row = NULL;
+    *why = variants->maps ? "" : "this driver makes none (it has no cuTensorMapEncodeTiled)";
+    if (has_maps(variants, request)) return VF_OK;
+    VF_TRY(find_rows(variants, &query, false, rows, &count));
+    const struct config_row *first = first_that_fits(rows, count, sizes);
+    if (first && !strcmp(first->family, VARIANT_MAPPED_FAMILY)) *row = first;
     return VF_OK;
 }
 
@@ -153,11 +201,8 @@ vf_status variants_choose(struct variants *variants, const struct request *reque
     size_t count = 0;
     VF_TRY(variants_rows(variants, request, arch, device, false, rows, &count));
     VF_TRY(check_numeric(variants, request, arch, rows, count));
-    for (size_t i = 0; i < count; i++) {
-        if (config_row_fits(rows[i], sizes)) {
-            return variants_choose_knobs(variants, request, arch, rows[i]->origin, rows[i]->knobs, choice);
-        }
-    }
+    const struct config_row *row = first_that_fits(rows, count, sizes);
+    if (row) return variants_choose_knobs(variants, request, arch, row->origin, row->knobs, choice);
     char text[REQUEST_TEXT];
     request_write(request, arch, text);
     VF_FAIL(VF_ERROR_UNSUPPORTED, "no configuration row serves '%s'", text);
@@ -226,8 +271,10 @@ static vf_status role_of(const char *name, enum role *role) {
     static const struct {
         const char *prefix;
         enum role role;
-    } roles[] = {{"schedule", ROLE_SCHEDULE},      {"fwd_", ROLE_FORWARD},  {"bwd_pre", ROLE_BACKWARD_PRE},
-                 {"bwd_post", ROLE_BACKWARD_POST}, {"bwd_", ROLE_BACKWARD}, {"check_", ROLE_CHECK}};
+    } roles[] = {{"schedule", ROLE_SCHEDULE},      {"fwd_sm90", ROLE_FORWARD_SM90},
+                 {"fwd_", ROLE_FORWARD},           {"bwd_pre", ROLE_BACKWARD_PRE},
+                 {"bwd_sm90", ROLE_BACKWARD_SM90}, {"bwd_post", ROLE_BACKWARD_POST},
+                 {"bwd_", ROLE_BACKWARD},          {"check_", ROLE_CHECK}};
     for (size_t i = 0; i < ARRAY_LENGTH(roles); i++) {
         if (!strncmp(name, roles[i].prefix, strlen(roles[i].prefix))) {
             *role = roles[i].role;
@@ -244,6 +291,7 @@ static vf_status fill(struct variants *variants, const struct scope *scope, stru
     for (int i = 0; i < plan->kernel_count; i++) {
         const struct source_kernel *facts = &plan->kernels[i];
         VF_TRY(role_of(facts->name, &variant->roles[i]));
+        VF_TRY(tensor_map_read(facts->boxes, variant->maps[i].boxes, &variant->maps[i].count));
         const vf_status status = kernels_get(variants->kernels, spec, facts, &variant->kernels[i]);
         if (status == VF_ERROR_NO_COMPILER) status_prefix("%s: ", plan->name);
         VF_TRY(status);

@@ -10,9 +10,23 @@
 #include "device.h"
 #include "kernel.h"
 #include "request.h"
+#include "tensor_map.h"
 
 // What a kernel does in a call, and so which arguments and grid it gets.
-enum role { ROLE_SCHEDULE, ROLE_FORWARD, ROLE_BACKWARD_PRE, ROLE_BACKWARD, ROLE_BACKWARD_POST, ROLE_CHECK };
+enum role {
+    ROLE_SCHEDULE,
+    ROLE_FORWARD,
+    ROLE_FORWARD_SM90,
+    ROLE_BACKWARD_PRE,
+    ROLE_BACKWARD,
+    ROLE_BACKWARD_SM90,
+    ROLE_BACKWARD_POST,
+    ROLE_CHECK
+};
+
+// The family whose kernels read operands through tensor maps: its rows are passed over for operands that no map can
+// address (struct request) and where the driver makes no maps.
+#define VARIANT_MAPPED_FAMILY "sm90"
 
 // What is chosen for a request, device or not.
 struct choice {
@@ -30,12 +44,17 @@ struct variant {
     enum role roles[SOURCE_KERNELS_MAX];
     CUfunction functions[SOURCE_KERNELS_MAX];
     const struct kernel *kernels[SOURCE_KERNELS_MAX];
+    struct {
+        int count;
+        struct tensor_map_box boxes[TENSOR_MAPS_MAX];
+    } maps[SOURCE_KERNELS_MAX];
     struct variant *next;
 };
 
 struct variants;
 
-vf_status variants_open(const struct config *config, struct kernels *kernels, struct variants **variants);
+// `maps`: whether the driver makes tensor maps; true where there is none.
+vf_status variants_open(const struct config *config, struct kernels *kernels, bool maps, struct variants **variants);
 void variants_close(struct variants *variants);  // null is ignored
 
 // ---- choosing, without a device ------------------------------------------------------------------------------------
@@ -52,6 +71,11 @@ vf_status variants_choose(struct variants *variants, const struct request *reque
 // CONFIG_ROWS_MAX.
 vf_status variants_rows(struct variants *variants, const struct request *request, const char *arch, const char *device,
                         bool all, const struct config_row **rows, size_t *count);
+
+// The row that a call of these sizes is denied because its operands, or the driver, do not do tensor maps; null: none.
+// `why`: a sentence about the driver, or "" if the operands are the reason.
+vf_status variants_barred_row(struct variants *variants, const struct request *request, const struct sizes *sizes,
+                              const char *arch, const char *device, const struct config_row **row, const char **why);
 
 // ---- variants in a context: inside its scope -----------------------------------------------------------------------
 

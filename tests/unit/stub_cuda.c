@@ -298,9 +298,11 @@ static size_t argument_size(const char *entry) {
         size_t size;
     } sizes[] = {{"vf_schedule", sizeof(struct kernel_schedule_args)},
                  {"vf_check_lengths", sizeof(struct kernel_check_args)},
+                 {"vf_fwd_sm90", sizeof(struct kernel_forward_sm90_args)},
                  {"vf_fwd", sizeof(struct kernel_forward_args)},
                  {"vf_bwd_pre", sizeof(struct kernel_backward_pre_args)},
                  {"vf_bwd_post", sizeof(struct kernel_backward_post_args)},
+                 {"vf_bwd_sm90", sizeof(struct kernel_backward_sm90_args)},
                  {"vf_bwd", sizeof(struct kernel_backward_args)}};
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
         if (!strncmp(entry, sizes[i].prefix, strlen(sizes[i].prefix))) return sizes[i].size;
@@ -531,9 +533,25 @@ static int cuTensorMapEncodeTiled(struct cuda_tensor_map *map, int type, uint32_
                                   const uint32_t *element_strides, int interleave, int swizzle, int promotion,
                                   int fill) {
     CALL();
-    (void)map, (void)type, (void)rank, (void)address, (void)dimensions, (void)strides, (void)box, (void)element_strides;
-    (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    return stub_misuse(CUDA_RESULT_INVALID_VALUE);
+    struct stub_map made = {.address = (uintptr_t)address, .type = (uint8_t)type, .rank = (uint8_t)rank};
+    bool right = rank == 5 && made.address && made.address % 16 == 0;
+    for (uint32_t i = 0; right && i < rank; i++) {
+        right = dimensions[i] > 0 && dimensions[i] <= (uint64_t)1 << 32 && box[i] > 0 && box[i] <= 256 &&
+                element_strides[i] > 0 && element_strides[i] <= 8 &&
+                (i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < (uint64_t)1 << 40));
+        made.dimensions[i] = dimensions[i];
+        if (i > 0) made.strides[i - 1] = strides[i - 1];
+        made.box[i] = (uint16_t)box[i];
+        made.steps[i] = (uint16_t)element_strides[i];
+    }
+    if (!right) return stub_misuse(CUDA_RESULT_INVALID_VALUE);
+    made.interleave = (uint8_t)interleave;
+    made.swizzle = (uint8_t)swizzle;
+    made.promotion = (uint8_t)promotion;
+    made.fill = (uint8_t)fill;
+    memset(map, 0, sizeof *map);
+    memcpy(map, &made, sizeof made);
+    return 0;
 }
 
 const struct cuda_api *stub_cuda(void) {

@@ -16,6 +16,14 @@
 #define STUB_LAUNCHES 256
 #define STUB_DEVICES 4
 
+// What the stub makes of a tensor map: the values it was asked for.
+struct stub_map {
+    uint64_t address, dimensions[5], strides[4];
+    uint16_t box[5], steps[5];
+    uint8_t type, rank, interleave, swizzle, promotion, fill;
+};
+_Static_assert(sizeof(struct stub_map) <= sizeof(struct cuda_tensor_map), "a map holds it");
+
 struct stub_launch {
     char entry[128];
     CUcontext context;  // of the function
@@ -25,8 +33,10 @@ struct stub_launch {
     union {
         struct kernel_schedule_args schedule;
         struct kernel_forward_args forward;
+        struct kernel_forward_sm90_args forward_sm90;
         struct kernel_backward_pre_args pre;
         struct kernel_backward_args backward;
+        struct kernel_backward_sm90_args backward_sm90;
         struct kernel_backward_post_args post;
         struct kernel_check_args check;
     } arguments;

@@ -232,7 +232,7 @@ START_TEST(rows_apart_by_size_must_give_equal_bits) {
         struct choice choice;
         unit_ok(source_open(NULL, &source));
         kernels = open_kernels(source);
-        unit_ok(variants_open(config, kernels, &variants));
+        unit_ok(variants_open(config, kernels, true, &variants));
         const struct request request = query_of(64).request;
         const struct sizes small = {4, 4, 0}, large = {10, 10, 0};
         if (agree) {
@@ -264,7 +264,7 @@ START_TEST(built_in_rows_serve_everything) {
     unit_ok(source_open(NULL, &source));
     kernels = open_kernels(source);
     unit_ok(config_open(NULL, &environment, source_signature(source), NULL, &config));
-    unit_ok(variants_open(config, kernels, &variants));
+    unit_ok(variants_open(config, kernels, true, &variants));
     for (size_t i = 0; i < ARRAY_LENGTH(archs) * ARRAY_LENGTH(dims) * 2 * 2 * 3; i++) {
         const struct request request = {.backward = i % 2,
                                         .deterministic = i % 4 == 3,

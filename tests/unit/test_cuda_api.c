@@ -55,6 +55,12 @@ START_TEST(abi_is_that_of_cuda_h) {
     SAME_FIELD(cuda_launch_attribute, value.programmatic_serialization, CUlaunchAttribute,
                value.programmaticStreamSerializationAllowed);
     SAME(sizeof(struct cuda_tensor_map), sizeof(CUtensorMap));
+    SAME(CUDA_TENSOR_MAP_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16);
+    SAME(CUDA_TENSOR_MAP_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+    SAME(CUDA_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_INTERLEAVE_NONE);
+    SAME(CUDA_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_SWIZZLE_128B);
+    SAME(CUDA_TENSOR_MAP_PROMOTE_256B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+    SAME(CUDA_TENSOR_MAP_FILL_ZEROS, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 
     // cuda.h makes each name a macro for the symbol that belongs to its declarations.
     static const char *const symbols[][2] = {

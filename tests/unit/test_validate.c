@@ -235,7 +235,7 @@ END_TEST
 START_TEST(keys_differ_where_requests_do) {
     const struct request base = {.dtype = VF_BFLOAT16, .head_dim = 64, .head_dim_v = 64};
     const struct sizes none = {0, 0, 0};
-    struct request changed[8] = {base, base, base, base, base, base, base, base};
+    struct request changed[9] = {base, base, base, base, base, base, base, base, base};
     changed[0].backward = true;
     changed[1].softcap = true;
     changed[2].aligned = true;
@@ -244,11 +244,12 @@ START_TEST(keys_differ_where_requests_do) {
     changed[5].mask = VF_MASK_WINDOW;
     changed[6].head_dim = 72;
     changed[7].head_dim_v = 256;
+    changed[8].mapped = true;
     const struct sizes sizes[] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {63, 63, 63}};
-    uint64_t keys[13] = {request_key(&base, &none)};
-    for (int i = 0; i < 8; i++) keys[1 + i] = request_key(&changed[i], &none);
-    for (int i = 0; i < 4; i++) keys[9 + i] = request_key(&base, &sizes[i]);
-    for (int i = 0; i < 13; i++) {
+    uint64_t keys[14] = {request_key(&base, &none)};
+    for (int i = 0; i < 9; i++) keys[1 + i] = request_key(&changed[i], &none);
+    for (int i = 0; i < 4; i++) keys[10 + i] = request_key(&base, &sizes[i]);
+    for (int i = 0; i < 14; i++) {
         ck_assert_uint_lt(keys[i], (uint64_t)1 << 40);
         for (int j = 0; j < i; j++) ck_assert_uint_ne(keys[i], keys[j]);
     }

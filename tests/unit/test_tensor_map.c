@@ -1,0 +1,332 @@
+// test_tensor_map.c - kernels that read through tensor maps: what the maps hold, which calls get them, and why others
+// do not.
+#include "tensor_map.h"
+
+#include <stdio.h>
+
+#include "stub_context.h"
+
+// Rows of the Hopper family before the built-in ones.
+static void set_up(void) {
+    static char path[UNIT_PATH_SIZE + 16];
+    stub_set_up();
+    snprintf(path, sizeof path, "%s/hopper.json", stub_folder);
+    FILE *file = fopen(path, "w");
+    fputs(
+        "{\"rows\": [{\"when\": {\"pass\": \"fwd\", \"arch\": \"sm_90a\"}, \"use\": {\"family\": \"sm90\", \"tile_m\": "
+        "192, "
+        "\"tile_n\": 128, \"stages\": 2, \"consumers\": 3}}]}",
+        file);
+    fclose(file);
+    setenv("VARFLASH_CONFIG", path, 1);
+}
+
+static void tear_down(void) {
+    unsetenv("VARFLASH_CONFIG");
+    stub_tear_down();
+}
+
+static vf_context *open_with(const struct cuda_api *api) {
+    vf_context *context = NULL;
+    unit_ok(vf_dev_open_with_api(&(vf_options){.backend = VF_BACKEND_CUDA}, api, stub_nvrtc(), &context));
+    return context;
+}
+
+static const struct stub_launch *main_launch(void) {
+    ck_assert_int_ge(stub.launch_count, 2);
+    return &stub.launches[stub.launch_count - 1];
+}
+
+static bool is_hopper(const struct stub_launch *launch) {
+    return strstr(launch->entry, "vf_fwd_sm90") != NULL;
+}
+
+static struct stub_map map_of(const struct cuda_tensor_map *map) {
+    struct stub_map made;
+    memcpy(&made, map, sizeof made);
+    return made;
+}
+
+// ---- what a map holds ----------------------------------------------------------------------------------------------
+
+static void check_map(const struct stub_map *map, const vf_tensor *tensor, int box) {
+    const int batched = tensor->ndim - 3;
+    const uint64_t row = (uint64_t)tensor->stride[batched] * 2;
+    ck_assert_int_eq(map->rank, 5);
+    ck_assert_uint_eq(map->address, (uintptr_t)tensor->data - (uint64_t)box * row);
+    const uint64_t dimensions[5] = {(uint64_t)tensor->shape[batched + 2], (uint64_t)box,
+                                    (uint64_t)tensor->shape[batched] + 1, (uint64_t)tensor->shape[batched + 1],
+                                    batched ? (uint64_t)tensor->shape[0] : 1};
+    const uint64_t strides[4] = {row, row, (uint64_t)tensor->stride[batched + 1] * 2,
+                                 batched ? (uint64_t)tensor->stride[0] * 2 : 16};
+    const int boxes[5] = {64, box, 1, 1, 1};
+    for (int i = 0; i < 5; i++) {
+        ck_assert_uint_eq(map->dimensions[i], dimensions[i]);
+        ck_assert_int_eq(map->box[i], boxes[i]);
+        ck_assert_int_eq(map->steps[i], 1);
+        if (i < 4) ck_assert_uint_eq(map->strides[i], strides[i]);
+    }
+    ck_assert_int_eq(map->type, tensor->dtype == VF_FLOAT16 ? 6 : 9);
+    ck_assert_int_eq(map->swizzle, 3);
+    ck_assert_int_eq(map->interleave, 0);
+    ck_assert_int_eq(map->fill, 0);
+}
+
+static void check_forward(const vf_forward_args *args) {
+    const struct kernel_forward_sm90_args *forward = &main_launch()->arguments.forward_sm90;
+    ck_assert(is_hopper(main_launch()));
+    const struct stub_map q = map_of(&forward->q), k = map_of(&forward->k), v = map_of(&forward->v);
+    check_map(&q, &args->q, 64);
+    check_map(&k, &args->k, 128);
+    check_map(&v, &args->v, 128);
+    ck_assert_uint_eq(forward->o.data, (uintptr_t)args->o.data);
+    ck_assert_uint_eq(forward->lse.data, (uintptr_t)args->lse.data);
+    ck_assert_uint_eq(forward->schedule.header, stub.launches[stub.launch_count - 2].arguments.schedule.by_q.header);
+    ck_assert_int_eq(forward->heads, 4);
+    ck_assert_int_eq(forward->group, 2);
+    ck_assert_float_eq_tol(forward->scale, 0.125f, 1e-7f);
+}
+
+START_TEST(packed_and_batched) {
+    set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
+    args.k.stride[0] = 1 << 20;  // strides are the caller's
+    args.k.data = stub_first((size_t)12 << 21);
+    unit_ok(vf_forward(context, &args));
+    check_forward(&args);
+    ck_assert_int_eq(stub.launches[0].arguments.schedule.tile_m, 192);
+    args = sample_forward(stub_first);
+    args.q.dtype = args.k.dtype = args.v.dtype = args.o.dtype = VF_FLOAT16;
+    unit_ok(vf_forward(context, &args));
+    check_forward(&args);
+    args = sample_batched_forward(stub_first);
+    unit_ok(vf_forward(context, &args));
+    check_forward(&args);
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_stride_that_is_never_used_may_be_any) {
+    set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
+    args.k = sample_operand(stub_first, SAMPLE_ROWS_K, 1, SAMPLE_DIM);
+    args.v = sample_operand(stub_first, SAMPLE_ROWS_K, 1, SAMPLE_DIM_V);
+    args.k.stride[1] = -3;
+    unit_ok(vf_forward(context, &args));
+    ck_assert(is_hopper(main_launch()));
+    const struct stub_map k = map_of(&main_launch()->arguments.forward_sm90.k);
+    ck_assert_uint_eq(k.dimensions[3], 1);
+    ck_assert_uint_eq(k.strides[2], 16);
+    // One row, batched: a row's address comes from base, box and stride, whatever the stride is.
+    args = sample_batched_forward(stub_first);
+    args.q = sample_batched(stub_first, 1, SAMPLE_HEADS_Q, SAMPLE_DIM);
+    args.o = sample_batched(stub_first, 1, SAMPLE_HEADS_Q, SAMPLE_DIM_V);
+    args.lse = (vf_tensor){.data = NULL};
+    args.q.stride[1] = 7;
+    unit_ok(vf_forward(context, &args));
+    const struct stub_map q = map_of(&main_launch()->arguments.forward_sm90.q);
+    ck_assert_uint_eq(q.address + (q.box[1] - 1) * q.strides[0] + q.strides[1], (uintptr_t)args.q.data);
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(an_empty_operand_has_a_map_too) {
+    set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
+    args.k.shape[0] = args.v.shape[0] = 0;
+    args.k.data = args.v.data = NULL;
+    args.problem.cu_seqlens_k = sample_lengths_of(stub_first, (int32_t[]){0, 0, 0}, 3);
+    unit_ok(vf_forward(context, &args));
+    const struct stub_map k = map_of(&main_launch()->arguments.forward_sm90.k);
+    ck_assert_uint_eq(k.address, (uintptr_t)args.problem.workspace);
+    ck_assert_uint_eq(k.dimensions[2], 1);
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+// ---- who gets none -------------------------------------------------------------------------------------------------
+
+static char text[16384];
+
+// The portable family serves, and the explanation says why.
+static void check_passed_over(vf_context *context, const vf_forward_args *args, const char *why) {
+    unit_ok(vf_explain_forward(context, args, NULL, text, sizeof text, NULL));
+    ck_assert_msg(strstr(text, "family=sm80") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, why) != NULL, "'%s' is not in %s", why, text);
+}
+
+static void bend(vf_forward_args *args, int how) {
+    switch (how) {
+        case 0:
+            args->v.data = (char *)args->v.data + 2;
+            break;
+        case 1:
+            args->k.stride[0] += 4;
+            break;
+        case 2:
+            args->q.stride[0] = -args->q.stride[0];
+            args->q.data = (char *)args->q.data + (SAMPLE_ROWS_Q - 1) * SAMPLE_HEADS_Q * SAMPLE_DIM * 2;
+            break;
+        default:
+            args->k.stride[0] = (int64_t)1 << 39;
+            break;
+    }
+}
+
+START_TEST(operands_out_of_reach) {
+    static const char *const reasons[] = {"not at a multiple of 16 bytes: unaligned kernels",
+                                          "k has stride 132, not a multiple of 8 elements: unaligned kernels",
+                                          "hopper.json#/rows/0 is passed over: it needs tensor maps, and q has stride "
+                                          "-256; tensor maps take 0 to 2^39 elements",
+                                          "needs tensor maps, and k has stride 549755813888"};
+    set_up();
+    vf_context *context = stub_open();
+    for (int i = 0; i < (int)ARRAY_LENGTH(reasons); i++) {
+        vf_forward_args args = sample_forward(stub_first);
+        if (i == 1) args.k.data = stub_first(12 * 132 * 2);
+        bend(&args, i);
+        check_passed_over(context, &args, reasons[i]);
+        if (i == 3) continue;  // no such memory
+        unit_ok(vf_forward(context, &args));
+        ck_assert(!is_hopper(main_launch()));
+    }
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(more_rows_than_coordinates_count) {
+    vf_forward_args args = sample_forward(sample_host);
+    struct call call;
+    char why[CALL_OBSTACLE];
+    args.k.shape[0] = (int64_t)INT32_MAX + 1;
+    call_forward(&call, &args);
+    ck_assert(!call_obstacle(&call, CALL_K, CALL_ACCESS_ALIGNED, why));
+    ck_assert(call_obstacle(&call, CALL_K, CALL_ACCESS_MAPPED, why));
+    ck_assert_str_eq(why, "k has extent 2147483648; tensor maps take less than 2^31");
+    ck_assert(!call_obstacle(&call, CALL_Q, CALL_ACCESS_MAPPED, NULL));
+    ck_assert(!call_obstacle(&call, CALL_LSE, CALL_ACCESS_MAPPED, NULL));
+    ck_assert(!call_obstacle(&call, CALL_DQ, CALL_ACCESS_MAPPED, NULL));
+    call_read(&call);
+    ck_assert(call.request.aligned && !call.request.mapped);
+    sample_host_free();
+}
+END_TEST
+
+START_TEST(a_driver_without_maps) {
+    set_up();
+    struct cuda_api api = *stub_cuda();
+    api.cuTensorMapEncodeTiled = NULL;
+    vf_context *context = open_with(&api);
+    const vf_forward_args args = sample_forward(stub_first);
+    check_passed_over(context, &args, "rows/0 is passed over: it needs tensor maps, and this driver makes none");
+    unit_ok(vf_forward(context, &args));
+    ck_assert(!is_hopper(main_launch()));
+    unit_ok(vf_dev_force(context, "family=sm90 tile_m=192 tile_n=128 stages=2 consumers=3"));
+    unit_fails(vf_forward(context, &args), VF_ERROR_UNSUPPORTED, "forced: family sm90 reads through tensor maps");
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(other_architectures_need_no_excuse) {
+    set_up();
+    stub.compute[0] = 80;
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
+    bend(&args, 2);
+    unit_ok(vf_explain_forward(context, &args, NULL, text, sizeof text, NULL));
+    ck_assert_ptr_null(strstr(text, "tensor maps"));
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(forced_where_it_cannot_serve) {
+    set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
+    unit_ok(vf_dev_force(context, "family=sm90 tile_m=64 tile_n=64 stages=2 consumers=1"));
+    unit_ok(vf_forward(context, &args));
+    ck_assert(is_hopper(main_launch()));
+    bend(&args, 2);
+    unit_fails(vf_forward(context, &args), VF_ERROR_UNSUPPORTED, "cannot address these operands");
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+// ---- plans ---------------------------------------------------------------------------------------------------------
+
+START_TEST(a_plan_keeps_to_its_kind) {
+    set_up();
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first), bent = sample_forward(stub_first);
+    bend(&bent, 2);
+    vf_plan *mapped = NULL, *portable = NULL;
+    unit_ok(vf_plan_create_forward(context, &args, &mapped));
+    unit_ok(vf_plan_create_forward(context, &bent, &portable));
+    unit_ok(vf_plan_launch_forward(mapped, &args));
+    ck_assert(is_hopper(main_launch()));
+    unit_fails(vf_plan_launch_forward(mapped, &bent), VF_ERROR_INVALID_ARGUMENT, "in reach of tensor maps");
+    unit_ok(vf_plan_launch_forward(portable, &bent));
+    unit_ok(vf_plan_launch_forward(portable, &args));
+    ck_assert(!is_hopper(main_launch()));
+    vf_plan_destroy(mapped);
+    vf_plan_destroy(portable);
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+// ---- failures ------------------------------------------------------------------------------------------------------
+
+static int refuse(struct cuda_tensor_map *map, int type, uint32_t rank, void *address, const uint64_t *dimensions,
+                  const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave, int swizzle,
+                  int promotion, int fill) {
+    (void)map, (void)type, (void)rank, (void)address, (void)dimensions, (void)strides, (void)box, (void)steps;
+    (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    return CUDA_RESULT_INVALID_VALUE;
+}
+
+START_TEST(a_failing_call) {
+    set_up();
+    struct cuda_api api = *stub_cuda();
+    api.cuTensorMapEncodeTiled = refuse;
+    vf_context *context = open_with(&api);
+    const vf_forward_args args = sample_forward(stub_first);
+    unit_fails(vf_forward(context, &args), VF_ERROR_DRIVER, "q: cuTensorMapEncodeTiled");
+    ck_assert_int_eq(vf_last_driver_error(), CUDA_RESULT_INVALID_VALUE);
+    ck_assert_int_eq(stub.launch_count, 1);  // the schedule; it harms nothing
+    stub_close(context);
+    tear_down();
+}
+END_TEST
+
+START_TEST(boxes_as_text) {
+    struct tensor_map_box boxes[TENSOR_MAPS_MAX];
+    int count = -1;
+    unit_ok(tensor_map_read("", boxes, &count));
+    ck_assert_int_eq(count, 0);
+    unit_ok(tensor_map_read("q:64,dout:8,dk:256", boxes, &count));
+    ck_assert_int_eq(count, 3);
+    ck_assert_int_eq(boxes[1].tensor, CALL_DOUT);
+    ck_assert_int_eq(boxes[1].rows, 8);
+    ck_assert_int_eq(boxes[2].tensor, CALL_DK);
+    static const char *const wrong[] = {"q",        "q:",   "q:0", "q:257",
+                                        "q:64;k:8", "w:64", ":64", "q:64,q:64,q:64,q:64,q:64,q:64,q:64,q:64,q:64"};
+    for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++)
+        unit_fails(tensor_map_read(wrong[i], boxes, &count), VF_ERROR_INTERNAL, wrong[i]);
+}
+END_TEST
+
+UNIT_MAIN("tensor_map", packed_and_batched, a_stride_that_is_never_used_may_be_any, an_empty_operand_has_a_map_too,
+          operands_out_of_reach, more_rows_than_coordinates_count, a_driver_without_maps,
+          other_architectures_need_no_excuse, forced_where_it_cannot_serve, a_plan_keeps_to_its_kind, a_failing_call,
+          boxes_as_text)
