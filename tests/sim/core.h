@@ -207,7 +207,7 @@ struct Launch {
     Random random;
     Timing copies, products;
     Turns turns;
-    u32 yield_percent, resident;
+    u32 yield_percent, resident, block_turn;
 };
 
 extern sim_options options;

@@ -281,7 +281,7 @@ static void run_blocks() {
         if (resident.empty()) return;
         if (!current || !quantum--) {
             current = now.random.pick(resident).get();
-            quantum = resident.size() > 1 ? 20 + now.random.below(400) : 1000;
+            quantum = now.random.below(now.block_turn);
         }
         if (!current->started) start_block(*current);
         const bool moved = step(*current);
@@ -369,7 +369,9 @@ bool sim_launch(const struct sim_kernel *kernel, const struct sim_grid *grid, co
     now.turns = static_cast<Turns>(now.random.below(3));
     static const u32 yields[] = {0, 5, 30};
     now.yield_percent = yields[now.random.below(3)];
-    now.resident = 1 + now.random.below(3);
+    static const u32 block_turns[] = {1, 4, 20, 200}, residents[] = {1, 2, 3, 3};
+    now.block_turn = block_turns[now.random.below(4)];
+    now.resident = residents[now.random.below(4)];
     if (options.resident > 0) now.resident = static_cast<u32>(options.resident);
     statistics.launches++;
     stack.watched = now.kernel->has_wgmma;
