@@ -106,7 +106,7 @@ function gen.plan(spec)
 
   local plan = {
     name = kernels.variant_name(names, request), family = family, tile_m = request.tile_m, tile_n = request.tile_n, kernels = {},
-    numeric = knobs.numeric(pass, request), shared_per_block = request.target.shared_per_block,
+    numeric = knobs.numeric(pass, family, request), shared_per_block = request.target.shared_per_block,
   }
   for i, name in ipairs(names) do
     local kernel = kernels.by_name[name]

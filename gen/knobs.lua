@@ -94,10 +94,10 @@ local function fnv1a(text)
   return hash
 end
 
--- A number over the values that change the bits of a result in `pass`: equal for equal values. 31 bits are enough to tell a few plans
--- apart, and fit an int.
-function knobs.numeric(pass, request)
-  local values = {}
+-- A number over what changes the bits of a result in `pass`, the family and values of knobs: equal for equal ones. 31 bits are enough to
+-- tell a few plans apart, and fit an int.
+function knobs.numeric(pass, family, request)
+  local values = { family }
   for _, row in ipairs(knobs.knobs) do
     for _, name in ipairs(row.numeric) do
       if name == pass then values[#values + 1] = row.name .. "=" .. knobs.write(request[row.name]) end

@@ -1,5 +1,5 @@
--- Which rows of configs/sm80.json serve a request: what runtime/config.c decides, said a second time so that tests over all requests
--- need no C. Conditions on the sizes of a call hold for some call, so here they only mean that later rows can be reached too.
+-- Which built-in rows serve a request: what runtime/config.c decides, said a second time so that tests over all requests need no C.
+-- Operands are taken to be in reach of tensor maps where they are aligned, and rows that belong to a device to serve. Conditions on the sizes of a call hold for some call, so here they only mean that later rows can be reached too.
 
 local arch = require "gen.arch"
 local gen = require "gen.init"
@@ -11,15 +11,31 @@ local rows = {}
 
 rows.ARCHS = { "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121" }
 
-rows.list = json.decode(runner.read_file("configs/sm80.json")).rows
-for i, row in ipairs(rows.list) do
-  row.pointer = "configs/sm80.json#/rows/" .. i - 1
-  local words = { "family=" .. row.use.family }
-  for _, knob in ipairs(knobs.knobs) do
-    if row.use[knob.name] ~= nil then words[#words + 1] = knob.name .. "=" .. knobs.write(row.use[knob.name]) end
+rows.list = {}
+
+local function add_file(path, file)
+  for i, row in ipairs(file.rows) do
+    row.pointer = ("%s#/rows/%d"):format(path, i - 1)
+    local words = { "family=" .. row.use.family }
+    for _, knob in ipairs(knobs.knobs) do
+      if row.use[knob.name] ~= nil then words[#words + 1] = knob.name .. "=" .. knobs.write(row.use[knob.name]) end
+    end
+    row.knobs = table.concat(words, " ")
+    rows.list[#rows.list + 1] = row
   end
-  row.knobs = table.concat(words, " ")
 end
+
+-- Files that belong to a device come first, then the others; each by name.
+local function add_files(with_device)
+  local pipe = assert(io.popen("ls configs/*.json"))
+  for path in pipe:lines() do
+    local file = json.decode(runner.read_file(path))
+    if file.rows and (file.device ~= nil) == with_device then add_file(path, file) end
+  end
+  pipe:close()
+end
+add_files(true)
+add_files(false)
 
 local SIZES = { avg_q_max = true, avg_k_max = true, group_max = true }
 

@@ -85,12 +85,13 @@ test("the signature follows names and values", function()
 end)
 
 test("numeric: equal exactly for equal bits", function()
-  local function numeric(pass, tile_m, tile_n, warps) return knobs.numeric(pass, { tile_m = tile_m, tile_n = tile_n, warps = warps }) end
+  local function numeric(pass, tile_m, tile_n, warps) return knobs.numeric(pass, "sm80", { tile_m = tile_m, tile_n = tile_n, warps = warps }) end
   equal(numeric("fwd", 64, 64, 4), numeric("fwd", 128, 64, 8))
   assert(numeric("fwd", 64, 64, 4) ~= numeric("fwd", 64, 32, 4))
   equal(numeric("bwd", 64, 64, 4), numeric("bwd", 64, 64, 8))
   assert(numeric("bwd", 64, 64, 4) ~= numeric("bwd", 128, 64, 4))
   assert(numeric("bwd", 64, 64, 4) ~= numeric("bwd", 64, 128, 4))
+  assert(numeric("fwd", 64, 64, 4) ~= knobs.numeric("fwd", "sm90", { tile_n = 64 }))
 end)
 
 runner.finish()
