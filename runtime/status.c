@@ -56,6 +56,11 @@ void status_prefix(const char *format, ...) {
     sentence[added + kept] = 0;
 }
 
+void status_forget(void) {
+    sentence[0] = 0;
+    driver_code = 0;
+}
+
 const char *status_text(vf_status status) {
     switch (status) {
 #define STATUS(name, value, text) \

@@ -1,7 +1,7 @@
 // status.h - how a function fails: it returns a vf_status and leaves one sentence for the calling thread.
 //
 // The sentence says what failed, what was found, what is allowed and what to do. It is set where the fault is found and
-// never changed on the way up. Success leaves it alone. Invariant: a function that returns something other than VF_OK
+// never changed on the way up. Success leaves it alone; a failure that is no failure of the call is forgotten. Invariant: a function that returns something other than VF_OK
 // has set it.
 #ifndef VF_STATUS_H
 #define VF_STATUS_H
@@ -23,6 +23,9 @@ vf_status status_fail_code(vf_status status, int code, const char *format, ...) 
 // Puts text in front of the thread's sentence: for callers that know the place ("configs/a.json: ") when the callee
 // knew the fault.
 void status_prefix(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// The sentence and the code become those of a thread in which nothing has failed: for who could do without what failed.
+void status_forget(void);
 
 // The table's few words about a status; "unknown status" for a value that is none.
 const char *status_text(vf_status status);

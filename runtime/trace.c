@@ -172,6 +172,7 @@ static void write_call(struct buf *line, const struct call *call, const struct h
     if (problem->softcap != 0) buf_printf(line, ", \"softcap\": %.17g", problem->softcap);
     if (request->deterministic) buf_text(line, ", \"deterministic\": true");
     if (call->backward) buf_text(line, ", \"backward\": true");
+    if (!call->tensors[CALL_LSE]) buf_text(line, ", \"no_lse\": true");
     if (call->tensors[CALL_DLSE]) buf_text(line, ", \"dlse\": true");
     if (problem->fill == VF_FILL_KEEP) buf_text(line, ", \"fill\": \"keep\"");
     write_all_strides(line, call);
@@ -198,6 +199,7 @@ void trace_call(struct trace *trace, const struct call *call, const struct scope
     struct buf line = {.data = NULL};
     if (write_line(trace, call, scope, &host, &line)) {
         log_write(trace->logger, LOG_LEVEL_WARNING, "VARFLASH_TRACE: a call is left out: %s", vf_last_error());
+        status_forget();
     }
     free_lengths(&host);
     buf_free(&line);

@@ -97,6 +97,7 @@ static vf_status choose_backend(struct vf_context *context, vf_backend wanted, c
     snprintf(context->driver_state, sizeof context->driver_state, "%s", vf_last_error());
     if (wanted == VF_BACKEND_CUDA || status == VF_ERROR_OUT_OF_MEMORY) return status;
     log_write(&context->logger, LOG_LEVEL_INFO, "using the CPU backend: %s", context->driver_state);
+    status_forget();
     return VF_OK;
 }
 
@@ -126,8 +127,8 @@ static vf_status open_parts(struct vf_context *context, const vf_options *option
                                         .bundles = context->bundles,
                                         .bundle_count = context->bundle_count};
     VF_TRY(kernels_open(&parts, &context->kernels));
-    VF_TRY(variants_open(context->config, context->kernels,
-                         !context->cuda || context->cuda->cuTensorMapEncodeTiled, &context->variants));
+    VF_TRY(variants_open(context->config, context->kernels, !context->cuda || context->cuda->cuTensorMapEncodeTiled,
+                         &context->variants));
     return trace_open(environment->trace, &context->logger, &context->trace);
 }
 

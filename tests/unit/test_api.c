@@ -61,6 +61,7 @@ START_TEST(no_driver_no_device) {
                VF_ERROR_NO_DEVICE, "CUDA_VISIBLE_DEVICES");
     unit_ok(vf_dev_open_with_api(NULL, stub_cuda(), stub_nvrtc(), &context));
     ck_assert_int_eq(vf_context_backend(context), VF_BACKEND_CPU);
+    ck_assert_str_eq(vf_last_error(), "");  // nothing failed
     vf_close(context);
     stub_tear_down();
 }
@@ -215,6 +216,23 @@ START_TEST(dump_writes_what_is_used) {
 }
 END_TEST
 
+START_TEST(a_dump_that_fails_says_why) {
+    stub_set_up();
+    struct unit_log log = {0};
+    setenv("VARFLASH_DUMP", "/nonexistent/dump", 1);
+    const vf_options options = {.backend = VF_BACKEND_CUDA, .log = unit_take_line, .log_user = &log};
+    const vf_forward_args args = sample_forward(stub_first);
+    vf_context *context = NULL;
+    unit_ok(vf_dev_open_with_api(&options, stub_cuda(), stub_nvrtc(), &context));
+    unit_ok(vf_forward(context, &args));
+    vf_close(context);
+    ck_assert_msg(!strncmp(log.last, "VARFLASH_DUMP: /nonexistent/dump/vf_", 36) && strstr(log.last, "No such file"),
+                  "%s", log.last);
+    unsetenv("VARFLASH_DUMP");
+    stub_tear_down();
+}
+END_TEST
+
 // What a trace holds is a problem that says the same.
 static void check_trace(const char *path, const vf_problem_args *problem) {
     struct buf text = {.data = NULL};
@@ -269,6 +287,31 @@ START_TEST(a_trace_is_a_problem) {
 }
 END_TEST
 
+START_TEST(a_trace_says_where_there_is_no_lse) {
+    stub_set_up();
+    char path[UNIT_PATH_SIZE + 32];
+    struct buf text = {.data = NULL};
+    struct problem_list list = {.items = NULL};
+    snprintf(path, sizeof path, "%s/trace.json", stub_folder);
+    setenv("VARFLASH_TRACE", path, 1);
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_first);
+    unit_ok(vf_forward(context, &args));
+    args.lse = (vf_tensor){.data = NULL};
+    unit_ok(vf_forward(context, &args));
+    vf_close(context);
+    unit_ok(fs_read(path, &text));
+    unit_ok(problem_from_json(buf_string(&text), text.size, &list));
+    ck_assert_uint_eq(list.count, 2);
+    ck_assert(!list.items[0].no_lse);
+    ck_assert(list.items[1].no_lse);
+    problem_list_free(&list);
+    buf_free(&text);
+    unsetenv("VARFLASH_TRACE");
+    stub_tear_down();
+}
+END_TEST
+
 START_TEST(a_capture_is_not_traced) {
     stub_set_up();
     char path[UNIT_PATH_SIZE + 32];
@@ -280,6 +323,7 @@ START_TEST(a_capture_is_not_traced) {
     unit_ok(vf_prepare_forward(context, &args));
     stub_capture(args.problem.stream);
     unit_ok(vf_forward(context, &args));
+    ck_assert_str_eq(vf_last_error(), "");  // the call did not fail
     ck_assert_int_eq(stub_capture_state(args.problem.stream), CUDA_CAPTURE_ACTIVE);
     vf_close(context);
     unsetenv("VARFLASH_TRACE");
@@ -337,5 +381,5 @@ END_TEST
 
 UNIT_MAIN("api", a_few_lines_of_c, names_and_versions, no_driver_no_device, ten_thousand_batches_compile_nothing_new,
           the_disk_cache_serves_the_next_context, jit_off_says_what_is_missing, threads_compile_a_kernel_once,
-          forced_knobs_replace_rows, dump_writes_what_is_used, a_trace_is_a_problem, a_capture_is_not_traced,
-          dlpack_tensors)
+          forced_knobs_replace_rows, dump_writes_what_is_used, a_dump_that_fails_says_why, a_trace_is_a_problem,
+          a_trace_says_where_there_is_no_lse, a_capture_is_not_traced, dlpack_tensors)
