@@ -316,8 +316,9 @@ lint-lua:
 
 lint-templates:
 	$(call say,LINT,templates)
-	$(Q)for template in $(TEMPLATES); do $(call quiet_luacheck,$(LUA) gen/cli.lua lua $$template | luacheck --quiet --no-color --std lua54 \
-		--no-max-line-length --read-globals $$($(LUA) gen/cli.lua names) --filename $$template -); done
+	$(Q)mkdir -p $(BUILD); for template in $(TEMPLATES); do $(call quiet_luacheck,$(LUA) gen/cli.lua lua $$template > $(BUILD)/lint.lua && \
+		luacheck --quiet --no-color --std lua54 --no-max-line-length --read-globals $$($(LUA) gen/cli.lua names) \
+		--filename $$template - < $(BUILD)/lint.lua); done
 
 lint-shell:
 	$(call say,LINT,shell)
