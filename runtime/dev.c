@@ -250,10 +250,12 @@ void vf_dev_image_free(vf_dev_image *image) {
 }
 
 vf_dev_counters vf_dev_count(const vf_context *context) {
-    if (!context) return (vf_dev_counters){0, 0, 0};
+    if (!context) return (vf_dev_counters){.compiled = 0};
     const struct kernels_counters counters = kernels_count(context->kernels);
-    return (vf_dev_counters){
-        .compiled = counters.compiled, .from_cache = counters.from_cache, .launched = atomic_load(&context->launched)};
+    return (vf_dev_counters){.compiled = counters.compiled,
+                             .from_cache = counters.from_cache,
+                             .from_bundle = counters.from_bundle,
+                             .launched = atomic_load(&context->launched)};
 }
 
 // ---- information ---------------------------------------------------------------------------------------------------

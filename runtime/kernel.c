@@ -105,8 +105,10 @@ static void dump(const struct kernels *kernels, const char *entry, const struct 
         char name[256];
         if (!files[i].content->size) continue;  // an image that was not compiled here has no text or no log
         snprintf(name, sizeof name, "%s-%.16s.%s", entry, hash, files[i].suffix);
-        if (fs_publish(folder, name, buf_string(files[i].content), files[i].content->size)) {
-            log_write(kernels->parts.logger, LOG_LEVEL_WARNING, "VARFLASH_DUMP: %s", vf_last_error());
+        const int fault = fs_publish(folder, name, buf_string(files[i].content), files[i].content->size);
+        if (fault) {
+            log_write(kernels->parts.logger, LOG_LEVEL_WARNING, "VARFLASH_DUMP: %s/%s: %s", folder, name,
+                      strerror(fault));
         }
     }
 }
@@ -126,10 +128,11 @@ static void recipe_free(struct recipe *recipe) {
     cache_key_free(&recipe->key);
 }
 
-static vf_status find_compiler(struct kernels *kernels, struct recipe *recipe) {
+// `jit`: it may be compiled.
+static vf_status find_compiler(struct kernels *kernels, bool jit, struct recipe *recipe) {
     const int driver = kernels->parts.cuda ? kernels->parts.cuda->version : 0;
     recipe->key.newest = driver ? driver / 1000 * 1000 + 999 : INT_MAX;  // nvrtc_fits_driver
-    recipe->refused = kernels->jit ? kernels_compiler(kernels, &recipe->compiler) : VF_ERROR_NO_COMPILER;
+    recipe->refused = jit ? kernels_compiler(kernels, &recipe->compiler) : VF_ERROR_NO_COMPILER;
     if (recipe->refused == VF_ERROR_NO_COMPILER) {
         recipe->compiler = NULL;
         return VF_OK;
@@ -138,7 +141,7 @@ static vf_status find_compiler(struct kernels *kernels, struct recipe *recipe) {
     return recipe->refused;
 }
 
-static vf_status make_recipe(struct kernels *kernels, const char *spec, struct recipe *recipe) {
+static vf_status make_recipe(struct kernels *kernels, const char *spec, bool jit, struct recipe *recipe) {
     struct buf identity = {.data = NULL};
     recipe->spec = spec;
     VF_REQUIRE(kernels->parts.source, VF_ERROR_NO_COMPILER, "this build of varflash has no generator");
@@ -148,7 +151,7 @@ static vf_status make_recipe(struct kernels *kernels, const char *spec, struct r
     if (!status)
         status = cache_key_make(buf_string(&recipe->text), recipe->text.size, buf_string(&identity), &recipe->key);
     buf_free(&identity);
-    return status ? status : find_compiler(kernels, recipe);
+    return status ? status : find_compiler(kernels, jit, recipe);
 }
 
 static void store(struct kernels *kernels, const struct recipe *recipe, const struct compiled *compiled) {
@@ -173,7 +176,6 @@ static bool fetch(struct kernels *kernels, const struct recipe *recipe, struct c
 }
 
 static vf_status compile(struct kernels *kernels, const struct recipe *recipe, struct compiled *compiled) {
-    if (!recipe->compiler) return recipe->refused;
     log_write(kernels->parts.logger, LOG_LEVEL_INFO, "compiling %s", recipe->spec);
     VF_TRY(compile_kernel(recipe->compiler, recipe->spec, buf_string(&recipe->text), recipe->arch, false, compiled));
     atomic_fetch_add(&kernels->compiled, 1);
@@ -184,10 +186,8 @@ static vf_status compile(struct kernels *kernels, const struct recipe *recipe, s
 
 vf_status kernels_compile(struct kernels *kernels, const char *spec, bool ptx, struct compiled *compiled) {
     struct recipe recipe = {.text = {.data = NULL}};
-    vf_status status = make_recipe(kernels, spec, &recipe);
-    // Asked for by name, so that VARFLASH_JIT is no matter.
-    if (!status && !recipe.compiler) status = kernels_compiler(kernels, &recipe.compiler);
-    if (!status) recipe.key.maker = compile_version(recipe.compiler);
+    vf_status status = make_recipe(kernels, spec, true, &recipe);
+    if (!status) status = recipe.refused;
     if (!status && ptx) {
         status = compile_kernel(recipe.compiler, spec, buf_string(&recipe.text), recipe.arch, true, compiled);
     } else if (!status) {
@@ -199,14 +199,12 @@ vf_status kernels_compile(struct kernels *kernels, const char *spec, bool ptx, s
 
 // ---- images --------------------------------------------------------------------------------------------------------
 // From the cache or, one process at a time, from the compiler.
-static vf_status make_image(struct kernels *kernels, const char *spec, struct recipe *recipe,
+static vf_status make_image(struct kernels *kernels, const char *spec, bool jit, struct recipe *recipe,
                             struct compiled *compiled) {
-    VF_TRY(make_recipe(kernels, spec, recipe));
+    VF_TRY(make_recipe(kernels, spec, jit, recipe));
     if (fetch(kernels, recipe, compiled)) return VF_OK;
-    if (!kernels->jit) {
-        return status_fail(VF_ERROR_NO_COMPILER, "VARFLASH_JIT=off, and neither a bundle nor the cache has '%s'", spec);
-    }
-    if (!recipe->compiler) return recipe->refused;
+    VF_REQUIRE(jit, VF_ERROR_NO_COMPILER, "VARFLASH_JIT=off, and neither a bundle nor the cache has '%s'", spec);
+    VF_TRY(recipe->refused);
     const int lock = cache_lock(kernels->parts.cache, &recipe->key, OTHER_PROCESS_MS);
     vf_status status = VF_OK;
     if (!fetch(kernels, recipe, compiled)) status = compile(kernels, recipe, compiled);
@@ -216,8 +214,10 @@ static vf_status make_image(struct kernels *kernels, const char *spec, struct re
 
 vf_status kernels_image(struct kernels *kernels, const char *spec, struct compiled *compiled) {
     struct recipe recipe = {.text = {.data = NULL}};
+    const struct compiler *compiler;
     *compiled = (struct compiled){.ptx = false};
-    const vf_status status = make_image(kernels, spec, &recipe, compiled);
+    VF_TRY(kernels_compiler(kernels, &compiler));  // else the version that made it would not be known
+    const vf_status status = make_image(kernels, spec, true, &recipe, compiled);
     recipe_free(&recipe);
     return status;
 }
@@ -257,7 +257,7 @@ static vf_status make(struct kernels *kernels, const char *variant, struct kerne
     struct recipe recipe = {.text = {.data = NULL}};
     struct compiled compiled = {.ptx = false};
     vf_status status = VF_OK;
-    if (!unpack(kernels, spec, &compiled)) status = make_image(kernels, spec, &recipe, &compiled);
+    if (!unpack(kernels, spec, &compiled)) status = make_image(kernels, spec, kernels->jit, &recipe, &compiled);
     if (!status) {
         dump(kernels, entry, &recipe.text, &compiled);
         status = module_load(kernels->parts.cuda, buf_string(&compiled.image), entry, &kernel->module);

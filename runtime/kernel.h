@@ -47,8 +47,8 @@ vf_status kernels_plan(struct kernels *kernels, const char *variant, struct sour
 vf_status kernels_get(struct kernels *kernels, const char *variant, const struct source_kernel *facts,
                       const struct kernel **kernel);
 
-// The image from the cache or the compiler, as the same call would find it but for bundles. The caller ends *compiled
-// with compiled_free, whatever is returned.
+// The image from the cache or the compiler, for who builds ahead of time: bundles and VARFLASH_JIT are no matter. The
+// caller ends *compiled with compiled_free, whatever is returned.
 vf_status kernels_image(struct kernels *kernels, const char *spec, struct compiled *compiled);
 
 // Compiles without looking anything up, but leaves a cubin in the disk cache for others. The caller ends *compiled with

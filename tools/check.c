@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "builder.h"
 #include "command.h"
 #include "options.h"
 #include "output.h"
@@ -193,13 +194,10 @@ int verb_check(const struct options *options) {
     struct check check = {.options = options};
     struct problem_list list;
     vf_context *context = NULL;
+    if (options->worker) return builder_worker(options);
     if (options->suite && !strcmp(options->suite, "list")) return command_list_suites(options);
     int code = command_problems(options, &list);
     if (code) return code;
-    if (options->worker) {
-        code = precompile_worker(options, &list);
-        goto out;
-    }
     if (!options->resume || (size_t)options->resume > list.count) {
         output_error("check: --resume is %lld, but there are problems 1 to %zu", (long long)options->resume,
                      list.count);
@@ -207,7 +205,7 @@ int verb_check(const struct options *options) {
         goto out;
     }
     code = command_open(options, &context);
-    if (!code && options->precompile) code = precompile(options, context);
+    if (!code && options->precompile) code = precompile(options, context, &list);
     if (code) goto out;
     code = check_all(&check, &list, context);
     print_summary(&check);

@@ -11,7 +11,19 @@
 
 const struct options_driver *options_driver;
 
-enum verb_bit { SHOW = 1, RUN = 2, CHECK = 4, BENCH = 8, EXPLAIN = 16, INFO = 32, ALL = 63 };
+enum verb_bit {
+    SHOW = 1,
+    RUN = 2,
+    CHECK = 4,
+    BENCH = 8,
+    EXPLAIN = 16,
+    BUILD = 32,
+    BUNDLE = 64,
+    CACHE = 128,
+    INFO = 256,
+    ALL = 511,
+    LIBRARY = ALL & ~(BUNDLE | CACHE)  // what opens a context
+};
 
 // ORDER verbs: verb_bit.
 static const struct verb verbs[] = {
@@ -35,6 +47,24 @@ static const struct verb verbs[] = {
      verb_bench},
     {"explain", "PROBLEM", "say which row and which variant serve a problem, or every constraint it fails",
      "Needs no device when --arch is given.", verb_explain},
+    {"build", "[PROBLEM...|--suite NAME|--spec SPEC|--specs FILE]",
+     "compile kernels ahead of time, into the cache or into a bundle",
+     "Without a problem or a spec, the kernels of every combination of --pass, --head-dim, --dtype and --mask. A "
+     "bundle\n"
+     "serves a process that has neither NVRTC nor a cache (VARFLASH_BUNDLES, vf_options.bundles); the same versions "
+     "build\n"
+     "it byte for byte again. Needs no device when --arch is given. A request in a file of specs may leave out arch=.",
+     verb_build},
+    {"bundle", "list|verify|diff|extract FILE...", "look into bundles of kernels",
+     "list prints its kernels, --json its manifest; verify reads everything and exits with 1 if something is wrong; "
+     "diff\n"
+     "exits with 1 if two bundles differ; extract writes images into --output FOLDER.",
+     verb_bundle},
+    {"cache", "list|verify|prune|clear|path", "look after the folder of compiled kernels",
+     "verify names damaged entries and exits with 1 if there are any: they are rebuilt when they are needed. prune "
+     "removes\n"
+     "what exceeds --max-size or was not used for --max-age; clear removes every entry. Processes may go on meanwhile.",
+     verb_cache},
     {"info", "", "print versions, devices, NVRTC, cache and environment, and what is missing",
      "Nothing is an error here: what is missing is described, with what to do about it.", verb_info},
 };
@@ -83,7 +113,22 @@ struct option {
 #define FIELD(name) offsetof(struct options, name)
 
 static const struct option own_options[] = {
-    {"spec", "SPEC", TEXT, GROUP_VERB, SHOW, 0, FIELD(spec), "the kernel by its spec, as generated files name it"},
+    {"pass", "P,...", LIST, GROUP_VERB, BUILD, 0, FIELD(pass), "fwd, bwd (both)"},
+    {"head-dim", "D[/DV],...", LIST, GROUP_VERB, BUILD, 0, FIELD(head_dim),
+     "of q and k, and of v where it differs (64,96,128,192/128,256)"},
+    {"dtype", "T,...", LIST, GROUP_VERB, BUILD, 0, FIELD(dtype), "fp16, bf16 (both)"},
+    {"mask", "M,...", LIST, GROUP_VERB, BUILD, 0, FIELD(mask), "full, causal, window (full,causal)"},
+    {"features", "F,...", LIST, GROUP_VERB, BUILD, 0, FIELD(features),
+     "softcap, unaligned, deterministic: each with and without"},
+    {"specs", "FILE", TEXT, GROUP_VERB, BUILD, 0, FIELD(specs), "requests, variants or kernels, one spec a line"},
+    {"output", "FILE", TEXT, GROUP_VERB, BUILD | BUNDLE, 'o', FIELD(output), "what is written: a bundle, a folder"},
+    {"emit", "FORM", TEXT, GROUP_VERB, BUILD, 0, FIELD(emit),
+     "bundle, or object: an object file and a header to link into a program (bundle)"},
+    {"dry-run", NULL, SWITCH, GROUP_VERB, BUILD, 0, FIELD(dry_run), "print what would be compiled"},
+    {"max-size", "MB", COUNT, GROUP_VERB, CACHE, 0, FIELD(max_size), "prune: megabytes that entries may take"},
+    {"max-age", "DAYS", COUNT, GROUP_VERB, CACHE, 0, FIELD(max_age), "prune: days that an entry may be unused"},
+    {"spec", "SPEC", TEXT, GROUP_VERB, SHOW | BUILD, 0, FIELD(spec),
+     "the kernel by its spec, as generated files name it"},
     {"budget", NULL, SWITCH, GROUP_VERB, SHOW, 0, FIELD(budget), "print threads, shared memory, registers"},
     {"ptx", NULL, SWITCH, GROUP_VERB, SHOW, 0, FIELD(ptx), "print PTX (needs NVRTC)"},
     {"log", NULL, SWITCH, GROUP_VERB, SHOW, 0, FIELD(log), "print the compiler's report with its spills (needs NVRTC)"},
@@ -93,10 +138,10 @@ static const struct option own_options[] = {
      "override a knob of the row; may be repeated"},
     {"in", "FILE", TEXT, GROUP_VERB, RUN, 0, FIELD(in), "the .safetensors file to read"},
     {"out", "FILE", TEXT, GROUP_VERB, RUN, 0, FIELD(out), "the .safetensors file to write"},
-    {"suite", "NAME", TEXT, GROUP_VERB, CHECK | BENCH, 0, FIELD(suite),
+    {"suite", "NAME", TEXT, GROUP_VERB, CHECK | BENCH | BUILD, 0, FIELD(suite),
      "a named list of problems; 'list' prints the names"},
-    {"filter", "TEXT", TEXT, GROUP_VERB, CHECK | BENCH, 0, FIELD(filter),
-     "of a suite, problems whose name contains TEXT"},
+    {"filter", "TEXT", TEXT, GROUP_VERB, CHECK | BENCH | BUILD | BUNDLE | CACHE, 0, FIELD(filter),
+     "only what has TEXT in its name or spec"},
     {"repeat", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(repeat),
      "run each variant N times and compare bits; the backward unless it is deterministic excepted"},
     {"contiguous", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(contiguous),
@@ -109,20 +154,23 @@ static const struct option own_options[] = {
      "run each sequence alone as well: its rows must have the same bits"},
     {"precompile", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(precompile),
      "first compile all kernels in parallel processes, timed apart"},
-    {"jobs", "N", COUNT, GROUP_VERB, CHECK, 'j', FIELD(jobs), "processes of --precompile (all cores)"},
-    {"worker", "I/N/ARCH", TEXT, GROUP_VERB, CHECK, 0, FIELD(worker), NULL},  // a process of --precompile
+    {"jobs", "N", COUNT, GROUP_VERB, CHECK | BUILD, 'j', FIELD(jobs), "processes that compile (all cores)"},
+    {"worker", NULL, SWITCH, GROUP_VERB, CHECK | BUILD, 0, FIELD(worker), NULL},  // one of these
     {"resume", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(resume), "start with problem N of the list, counted from 1"},
     {"duration", "S", SECONDS, GROUP_VERB, BENCH, 0, FIELD(duration), "seconds of measuring for each pass (0.25)"},
     {"host", NULL, SWITCH, GROUP_VERB, BENCH, 0, FIELD(host),
      "measure what a call costs the host: vf_forward, a plan, and bare launches of the same kernels"},
-    {"arch", "ARCH", TEXT, GROUP_WHERE, SHOW | EXPLAIN, 0, FIELD(arch), "sm_80, sm_90a, ...: needs no device"},
+    {"arch", "ARCH", TEXT, GROUP_WHERE, SHOW | EXPLAIN | BUILD, 0, FIELD(arch),
+     "sm_80, sm_90a, ... (build: with commas between them): needs no device"},
     {"backend", "B", BACKEND, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN, 0, FIELD(backend),
      "auto, cuda or cpu (auto)"},
-    {"device", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN, 0, FIELD(device),
+    {"device", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN | BUILD, 0, FIELD(device),
      "CUDA device, counted from 0 (0)"},
     {"threads", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH, 0, FIELD(threads), "of the CPU backend (all cores)"},
-    {"config", "FILE", TEXT, GROUP_WHERE, ALL, 0, FIELD(config), "rows that come before all others (VARFLASH_CONFIG)"},
-    {"cache-dir", "DIR", TEXT, GROUP_WHERE, ALL, 0, FIELD(cache_dir), "of compiled kernels (VARFLASH_CACHE_DIR)"},
+    {"config", "FILE", TEXT, GROUP_WHERE, LIBRARY, 0, FIELD(config),
+     "rows that come before all others (VARFLASH_CONFIG)"},
+    {"cache-dir", "DIR", TEXT, GROUP_WHERE, ALL & ~BUNDLE, 0, FIELD(cache_dir),
+     "of compiled kernels (VARFLASH_CACHE_DIR)"},
     {"json", NULL, SWITCH, GROUP_COMMON, ALL, 0, FIELD(json), "JSON on stdout"},
     {"quiet", NULL, SWITCH, GROUP_COMMON, ALL, 'q', FIELD(quiet), "only errors on stderr"},
     {"verbose", NULL, SWITCH, GROUP_COMMON, ALL, 'v', FIELD(verbose), "the library's log on stderr"},
@@ -180,12 +228,16 @@ static unsigned verb_bits(const struct verb *verb) {
     return 1u << (verb - verbs);
 }
 
-static bool find_option(const char *name, size_t length, struct option *option) {
-    for (size_t i = 0; i < option_count(); i++) {
-        *option = option_at(i);
-        if (strlen(option->name) == length && !memcmp(option->name, name, length)) return true;
+// Of two options with one name, the verb's: build has lists where a problem has one value.
+static bool find_option(const struct verb *verb, const char *name, size_t length, struct option *option) {
+    bool found = false;
+    for (size_t i = 0; i < option_count() && !(found && (option->verbs & verb_bits(verb))); i++) {
+        const struct option row = option_at(i);
+        if (strlen(row.name) != length || memcmp(row.name, name, length) != 0) continue;
+        *option = row;
+        found = true;
     }
-    return false;
+    return found;
 }
 
 static bool find_letter(char letter, struct option *option) {
@@ -311,7 +363,7 @@ static int read_option(int argc, char **argv, int *at, struct options *options) 
     if (word[1] == '-') {
         const char *name = word + 2;
         value = strchr(name, '=');
-        found = find_option(name, value ? (size_t)(value++ - name) : strlen(name), &option);
+        found = find_option(verb, name, value ? (size_t)(value++ - name) : strlen(name), &option);
     } else if (!word[2]) {
         found = find_letter(word[1], &option);
     }
@@ -340,7 +392,8 @@ static int read_option(int argc, char **argv, int *at, struct options *options) 
 }
 
 int options_parse(int argc, char **argv, struct options *options) {
-    *options = (struct options){.duration = 0.25, .repeat = 1, .resume = 1, .argc = argc, .argv = argv};
+    *options = (struct options){
+        .duration = 0.25, .repeat = 1, .resume = 1, .max_size = -1, .max_age = -1, .argc = argc, .argv = argv};
     if (argc < 2) {
         options_help(stderr, NULL);
         return CODE_USAGE;
@@ -373,6 +426,11 @@ void options_free(struct options *options) {
     free(options->arguments.items);
     free(options->problem.items);
     free(options->set.items);
+    free(options->pass.items);
+    free(options->head_dim.items);
+    free(options->dtype.items);
+    free(options->mask.items);
+    free(options->features.items);
     *options = (struct options){0};
 }
 

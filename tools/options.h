@@ -41,6 +41,12 @@ struct options {
     // kernels
     const char *arch, *spec, *cubin;
     struct text_list set;
+    // build
+    struct text_list pass, head_dim, dtype, mask, features;
+    const char *specs, *output, *emit;
+    bool dry_run, worker;
+    // cache
+    int64_t max_size, max_age;  // -1: not given
     bool budget, ptx, log, lines;
     // where it runs
     vf_backend backend;
@@ -52,7 +58,6 @@ struct options {
     // check and bench
     const char *suite, *filter;
     int64_t repeat, jobs, resume;
-    const char *worker;
     double duration;
     bool invariance, contiguous, spoil, checked, served, precompile, host;
 };
@@ -85,5 +90,8 @@ int verb_check(const struct options *options);
 int verb_bench(const struct options *options);
 int verb_explain(const struct options *options);
 int verb_info(const struct options *options);
+int verb_build(const struct options *options);
+int verb_bundle(const struct options *options);
+int verb_cache(const struct options *options);
 
 #endif

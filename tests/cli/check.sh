@@ -85,8 +85,11 @@ has '^[0-9]+ passed, 0 failed$'
 good check --seqlens-q 3 --precompile --backend cpu
 that grep -q 'no kernels to compile' "$err"
 if has_compiler; then # a worker compiles its share into the cache
-    good check --seqlens-q 3 --head-dim 8 --worker 0/2/sm_80 --cache-dir "$scratch/share"
+    echo 'kernel=schedule arch=sm_80' > "$scratch/texts"
+    "$VARFLASH" check --worker --cache-dir "$scratch/share" < "$scratch/texts" > "$out" 2> "$err"
+    that test "$(cat "$out")" = '0 0'
+    good cache list --filter kernel=schedule --cache-dir "$scratch/share"
     that test -n "$(ls "$scratch/share")"
 fi
-bad 2 'worker is .x., not' check --seqlens-q 3 --worker x
+bad 2 'takes no value' check --seqlens-q 3 --worker=x
 finish

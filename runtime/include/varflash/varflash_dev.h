@@ -93,11 +93,33 @@ typedef struct vf_dev_image {
 VF_API vf_status vf_dev_compile(vf_context *context, const char *kernel_spec, int ptx, vf_dev_image *image);
 VF_API void vf_dev_image_free(vf_dev_image *image); /* a zeroed image is ignored */
 
+/* ---- building ahead of time ---------------------------------------------------------------------------------------- */
+
+/* The variants that calls of a request can get, whatever their sizes and on whatever device of its architecture, one spec a line:
+ * request and knobs. The caller frees with vf_dev_text_free. VF_ERROR_UNSUPPORTED if no row serves it. */
+VF_API vf_status vf_dev_variants(vf_context *context, const char *request, char **variants);
+
+/* The plan of a variant as text (runtime/source_plan.h), freed with vf_dev_text_free. "pass=check arch=sm_90a" is a variant too. */
+VF_API vf_status vf_dev_plan(vf_context *context, const char *variant, char **plan);
+
+typedef struct vf_dev_built {
+    void *data; /* cubin, or PTX with its final zero */
+    size_t size;
+    char *facts;    /* "form=cubin", "registers=168" ... a line each */
+    double seconds; /* that the compiler took; 0: the disk cache had it */
+} vf_dev_built;
+
+/* The image of a kernel from the disk cache, else from NVRTC whatever VARFLASH_JIT says; then the cache has it too. No device
+ * needed. The caller frees with vf_dev_built_free. */
+VF_API vf_status vf_dev_build(vf_context *context, const char *kernel_spec, vf_dev_built *built);
+VF_API void vf_dev_built_free(vf_dev_built *built); /* a zeroed one is ignored */
+
 /* What a context has done since it was opened. */
 typedef struct vf_dev_counters {
-    uint64_t compiled;   /* kernels that went through NVRTC */
-    uint64_t from_cache; /* kernels read from the disk cache */
-    uint64_t launched;   /* kernels launched */
+    uint64_t compiled;    /* kernels that went through NVRTC */
+    uint64_t from_cache;  /* kernels read from the disk cache */
+    uint64_t from_bundle; /* kernels read from a bundle */
+    uint64_t launched;    /* kernels launched */
 } vf_dev_counters;
 
 VF_API vf_dev_counters vf_dev_count(const vf_context *context);
