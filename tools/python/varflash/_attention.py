@@ -44,7 +44,7 @@ def _with_contiguous_rows(tensor, name):
         return tensor
     _copying(name, f"stride of the last dimension is {tensor.stride(-1)}, must be 1")
     if tensor.numel() == 0:
-        return tensor.contiguous()
+        return tensor.new_empty(tensor.shape)
     small = tensor
     for i in range(tensor.dim() - 1):
         if tensor.stride(i) == 0:
@@ -160,11 +160,26 @@ class _Attention(torch.autograd.Function):
         return (out, lse) if want_lse else out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, dout, dlse=None):
         if dout is None and dlse is None:
             return (None,) * 10
-        return *_backward(dout, dlse, ctx.saved_tensors, ctx.options), *(None,) * 7
+        saved = ctx.saved_tensors
+        grads = _backward(dout, dlse, saved, ctx.options)
+        if torch.is_grad_enabled():  # create_graph: whoever differentiates again must hear that it is not possible
+            grads = _Once.apply(*grads, *saved[:3], dout, dlse)
+        return *grads, *(None,) * 7
+
+
+class _Once(torch.autograd.Function):
+    """Gradients that depend on what they were made of, in a way that has no derivative here."""
+
+    @staticmethod
+    def forward(ctx, dq, dk, dv, *sources):
+        return dq, dk, dv
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise Unsupported("second derivative: varflash has first derivatives only")
 
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))

@@ -1,0 +1,207 @@
+"""What the functions accept, return and refuse; nothing about numbers beyond equality."""
+
+import inspect
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from problems import cumulative
+
+import varflash
+from varflash import InvalidArgument, Unsupported, fa3, fa4, flash_attn_func, flash_attn_varlen_func, varlen_attn
+
+LENGTHS = [5, 0, 9]
+
+
+def operands(device, heads_k=2, dim=32, dtype=torch.bfloat16, rows=14):
+    q = torch.randn(rows, 4, dim, device=device, dtype=dtype)
+    k, v = (torch.randn(rows, heads_k, dim, device=device, dtype=dtype) for _ in range(2))
+    return q, k, v, cumulative(LENGTHS, device)
+
+
+def test_defaults_and_returns(device):
+    q, k, v, cu = operands(device)
+    out = flash_attn_varlen_func(q, k, v, cu, cu)
+    assert out.shape == q.shape and out.is_contiguous()
+    assert torch.equal(out, flash_attn_varlen_func(q, k, v, cu, cu, 9, 9))
+    three = flash_attn_varlen_func(q, k, v, cu, cu, return_attn_probs=True)
+    assert len(three) == 3 and three[1].shape == (4, 14) and three[1].dtype == torch.float32 and three[2] is None
+    assert all(torch.equal(a, b) for a, b in zip(three, flash_attn_varlen_func(q, k, v, cu, cu, return_lse=True)))
+
+
+def test_versions_agree(device):
+    q, k, v, cu = operands(device)
+    used = torch.tensor([3, 0, 9], dtype=torch.int32, device=device)
+    keywords = dict(seqused_q=used, seqused_k=used, softmax_scale=0.3, causal=True, window_size=(4, -1), softcap=3.0)
+    two = flash_attn_varlen_func(q, k, v, cu, cu, return_lse=True, **keywords)
+    three = fa3.flash_attn_varlen_func(q, k, v, cu, cu, 9, 9, used, used, 0.3, True, window_size=(4, -1), softcap=3.0, return_attn_probs=True)
+    four = fa4.flash_attn_varlen_func(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, return_lse=True, **{**keywords, "window_size": (4, None)})
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(two, three, four))
+    assert fa4.flash_attn_func(q[None], k[None], v[None])[1] is None
+
+
+def test_batched_is_packed(device):
+    q, k, v, cu = operands(device, rows=15)
+    split = [t.view(3, 5, *t.shape[1:]) for t in (q, k, v)]
+    cu = cumulative([5, 5, 5], device)
+    out, lse = flash_attn_func(*split, causal=True, return_lse=True)
+    packed, packed_lse = flash_attn_varlen_func(q, k, v, cu, cu, causal=True, return_lse=True)
+    assert lse.shape == (3, 4, 5)
+    assert torch.equal(out.flatten(0, 1), packed) and torch.equal(lse.transpose(0, 1).flatten(1), packed_lse)
+
+
+def test_varlen_attn(device):
+    q, k, v, cu = operands(device, heads_k=4)
+    for window, causal in (((-1, -1), False), ((-1, 0), True)):
+        out, lse = varlen_attn(q, k, v, cu, cu, 9, 9, return_aux=varflash.AuxRequest(lse=True), window_size=window, scale=0.2)
+        other, other_lse, _ = flash_attn_varlen_func(q, k, v, cu, cu, softmax_scale=0.2, causal=causal, return_attn_probs=True)
+        assert torch.equal(out, other) and torch.equal(lse, other_lse)
+    with pytest.raises(InvalidArgument, match="enable_gqa"):
+        varlen_attn(q, k[:, :2], v[:, :2], cu, cu, 9, 9)
+    varlen_attn(q, k[:, :2], v[:, :2], cu, cu, 9, 9, enable_gqa=True)
+
+
+def test_signatures():
+    torch_varlen = pytest.importorskip("torch.nn.attention.varlen").varlen_attn
+    ours = inspect.signature(varlen_attn).parameters
+    for name, parameter in inspect.signature(torch_varlen).parameters.items():
+        assert ours[name].kind == parameter.kind, name
+    names = list(inspect.signature(flash_attn_varlen_func).parameters)
+    assert names[:16] == (
+        "q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p softmax_scale causal window_size softcap alibi_slopes "
+        "deterministic return_attn_probs block_table".split()
+    )
+
+
+def test_refusals(device):
+    q, k, v, cu = operands(device)
+    for arguments, word in [
+        (dict(dropout_p=0.1), "dropout"),
+        (dict(alibi_slopes=torch.ones(4)), "ALiBi"),
+        (dict(block_table=cu), "paged"),
+        (dict(qv=q), "qv"),
+        (dict(attention_chunk=4), "attention_chunk"),
+        (dict(learnable_sink=torch.ones(4)), "sink"),
+        (dict(score_mod=lambda x: x), "score_mod"),
+    ]:
+        with pytest.raises(Unsupported, match=word):
+            flash_attn_varlen_func(q, k, v, cu, cu, **arguments)
+    with pytest.raises(Unsupported, match="order"):  # FlashAttention-3's fourth argument, its scale, given by position
+        flash_attn_func(q[None], k[None], v[None], 0.125)
+    with pytest.raises(TypeError, match="no_such"):
+        flash_attn_varlen_func(q, k, v, cu, cu, no_such=1)
+    for arguments, word in [
+        (dict(window_size=(-2, 0)), "window_size: left is -2"),
+        (dict(softmax_scale=0.0), "softmax_scale"),
+        (dict(softcap=-1.0), "softcap"),
+    ]:
+        with pytest.raises(InvalidArgument, match=word):
+            flash_attn_varlen_func(q, k, v, cu, cu, **arguments)
+    # Asking for nothing, and hints, are fine.
+    flash_attn_varlen_func(q, k, v, cu, cu, qv=None, attention_chunk=0, num_splits=3, pack_gqa=True, sm_margin=2, page_table=None)
+
+
+def test_bad_tensors(device):
+    q, k, v, cu = operands(device)
+    for tensors, word in [
+        ((q, k[:, :1].repeat(1, 3, 1), v), "multiple"),
+        ((q, k.float(), v), "k: dtype"),
+        ((q.double(), k.double(), v.double()), "q: dtype is torch.float64"),
+        ((q[None], k, v), "q: has 4 dimensions"),
+        ((q[0, 0], k, v), "q: has 1 dimensions"),
+    ]:
+        with pytest.raises(InvalidArgument, match=word):
+            flash_attn_varlen_func(*tensors, cu, cu)
+    with pytest.raises(InvalidArgument, match="seqused_k"):
+        flash_attn_varlen_func(q, k, v, cu, cu, seqused_k=cu)
+    with pytest.raises(InvalidArgument, match="cu_seqlens_q: dtype"):
+        flash_attn_varlen_func(q, k, v, cu.float(), cu)
+    error = pytest.raises(Unsupported, flash_attn_func, *(torch.ones(1, 2, 1, 264, dtype=q.dtype, device=device),) * 3)
+    assert error.value.status == "VF_ERROR_UNSUPPORTED" and isinstance(error.value, varflash.VarflashError)
+
+
+def test_empty(device):
+    q, k, v, _ = operands(device)
+    for cu in (torch.zeros(1, dtype=torch.int32, device=device), torch.zeros(4, dtype=torch.int32, device=device)):
+        out, lse = flash_attn_varlen_func(q, k, v, cu, cu, return_lse=True)
+        assert not out.any() and lse.isneginf().all()
+        assert flash_attn_varlen_func(q[:0], k[:0], v[:0], cu, cu).shape == (0, 4, 32)
+
+
+def test_other_head_dims_and_strides_cost_a_copy(device):
+    q, k, v, cu = operands(device, dim=40)
+    whole = flash_attn_varlen_func(q, k, v, cu, cu)
+    across = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v)]
+    assert torch.equal(flash_attn_varlen_func(*across, cu, cu), whole)
+    odd = [t[..., :37] for t in (q, k, v)]
+    out = flash_attn_varlen_func(*odd, cu, cu)
+    padded = [torch.nn.functional.pad(t, (0, 3)) for t in odd]
+    assert torch.equal(out, flash_attn_varlen_func(*padded, cu, cu, softmax_scale=37**-0.5)[..., :37])
+    with varflash.copies(False):
+        flash_attn_varlen_func(q, k, v, cu, cu)
+        for tensors in (across, odd):
+            with pytest.raises(InvalidArgument, match="copy"):
+                flash_attn_varlen_func(*tensors, cu, cu)
+        # Views with contiguous rows need none, whatever their other strides.
+        qkv = torch.randn(14, 3, 4, 32, device=device, dtype=q.dtype)
+        flash_attn_varlen_func(*qkv.unbind(1), cu, cu)
+
+
+def test_kept_calls_do_not_mix(device):
+    """One process, many shapes and options in turn, each twice: the second time is the kept one."""
+    results = {}
+    for _ in range(2):
+        for heads_k, causal, with_lse in [(1, False, True), (2, True, False), (4, True, True), (4, False, False)]:
+            torch.manual_seed(7)
+            q, k, v, cu = operands(device, heads_k)
+            out = flash_attn_varlen_func(q, k, v, cu, cu, causal=causal, return_lse=with_lse)
+            out = out[0] if with_lse else out
+            key = heads_k, causal, with_lse
+            assert torch.equal(results.setdefault(key, out), out)
+
+
+def test_threads(device):
+    q, k, v, cu = operands(device)
+    expected = [flash_attn_varlen_func(q[n:], k[n:], v[n:], cu, cu, causal=True) for n in range(0, 8)]
+    wrong = []
+
+    def work(n):
+        for _ in range(30):
+            if not torch.equal(flash_attn_varlen_func(q[n:], k[n:], v[n:], cu, cu, causal=True), expected[n]):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def attention_in_worker(index):
+    q, k, v, cu = operands("cpu", dtype=torch.float32)
+    return flash_attn_varlen_func(q, k, v, cu, cu)[:1] * 0 + index
+
+
+def test_forked_workers_may_call():
+    class Set(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return attention_in_worker(index)
+
+    attention_in_worker(0)
+    loader = torch.utils.data.DataLoader(Set(), batch_size=1, num_workers=2, multiprocessing_context="fork")
+    assert [int(item.flatten()[0]) for item in loader] == [0, 1, 2, 3]
+
+
+def test_import_needs_no_library(tmp_path):
+    code = "import varflash; from varflash import *; varflash.fa3\ntry: varflash.__version__\nexcept OSError as e: print('missing', e)"
+    code = "import varflash.fa3, varflash.fa4, " + code[7:]
+    environment = {**os.environ, "VARFLASH_LIBRARY": str(tmp_path / "absent.so"), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "missing" in done.stdout and "absent.so" in done.stdout, done.stderr
