@@ -15,6 +15,9 @@ BUILD ?= build$(if $(SAN),/san)$(if $(DEBUG),/debug)$(if $(findstring clang,$(CC
 JOBS ?= $(shell nproc 2>/dev/null || echo 1)
 FUZZ_SECONDS ?= 20
 
+# A Python with torch, where make deps-python has made one.
+PYTHON ?= $(firstword $(wildcard build/python-env/bin/python) python3)
+
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
@@ -77,7 +80,7 @@ GPU_SOURCES := $(wildcard tests/gpu/test_*.c)
 GPU_HELPERS := $(filter-out $(GPU_SOURCES),$(wildcard tests/gpu/*.c))
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 SIM_TESTS := $(wildcard tests/sim/test_*.c)
-SIM_SOURCES := tests/sim/driver.c tests/unit/stub_cuda.c tests/unit/stub_nvrtc.c
+SIM_SOURCES := tests/sim/driver.c $(wildcard tests/unit/stub_*.c)
 SIM_ENGINE := $(wildcard tests/sim/*.cpp)
 C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
 	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c)
@@ -256,7 +259,8 @@ SIM_LINES = $(foreach v,$(shell $(LUA) tests/sim/suite.lua list),$(call line,sim
 $(call line,sim/branches,$(LUA) tests/sim/suite.lua branches) \
 $(call unit_lines,$(SIM_PROGRAMS))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
-CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(SIM_LINES)$(MATRIX_LINES)$(SAN_LINES)$(FAST_LINES)$(FUZZ_LINES)$(INSTALL_LINES)
+PYTHON_LINES = $(call line,python,BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh)
+CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(SIM_LINES)$(MATRIX_LINES)$(SAN_LINES)$(FAST_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(PYTHON_LINES)
 
 check-fast: all unit-programs ## tests of two minutes: lint, layers, headers, unit, Lua, command line
 	$(call run_lines,$(FAST_LINES),-j $(JOBS))
@@ -326,7 +330,7 @@ lint-shell:
 
 # ---- the rest ------------------------------------------------------------------------------------------------------------------
 
-.PHONY: install clean help deps demo docs bench format size ci gpu-bundle
+.PHONY: install clean help deps deps-python demo docs bench format size ci gpu-bundle wheel python-library check-python
 
 install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config file, command, configurations
 	$(Q)install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)/varflash $(DESTDIR)$(DATADIR)/varflash/configs
@@ -346,6 +350,9 @@ demo: ## the main job on real input: packages, build, kernels, forward and backw
 
 deps: ## install the packages that building and testing need (Debian, Ubuntu)
 	$(Q)tools/deps.sh
+
+deps-python: ## a Python with torch, pytest and transformers in build/python-env, for check-python: 3 GB
+	$(Q)python3 -m venv build/python-env && build/python-env/bin/pip install --quiet 'torch>=2.4' pytest 'transformers>=5'
 
 bench: $(TOOL) ## time the default suite
 	$(Q)$(TOOL) bench --suite default
@@ -375,6 +382,21 @@ gpu-bundle: lib $(BUNDLE_PROGRAMS) $(BUNDLE)/demo-judge $(if $(TOOL),$(BUNDLE)/v
 	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(BUNDLE)/)
 	$(Q)cp -R configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(BUNDLE)/
 	@du -sh $(BUNDLE)
+
+# What the Python package carries: the library, and beside it what a system may lack.
+PYTHON_LIBRARY ?= $(BUILD)/python-library
+
+python-library: lib
+	$(Q)mkdir -p $(PYTHON_LIBRARY) && cp $(SHARED) $(PYTHON_LIBRARY)/libvarflash.so && strip --strip-unneeded $(PYTHON_LIBRARY)/libvarflash.so
+	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(PYTHON_LIBRARY)/)
+
+wheel: ## build/wheel/varflash-*.whl: the PyTorch package with the library inside
+	$(Q)rm -rf $(BUILD)/wheel tools/python/build
+	$(Q)BUILD=$(abspath $(BUILD)) $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel tools/python
+	$(Q)for wheel in $(BUILD)/wheel/*.whl; do size=$$(stat -c %s $$wheel); echo "$$wheel: $$size bytes"; [ $$size -le 3000000 ]; done
+
+check-python: lib ## tests of the PyTorch package; skipped where Python has no torch
+	$(Q)BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh || [ $$? = 77 ]
 
 format: ## lay out C and CUDA templates
 	$(Q)$(CLANG_FORMAT) -i $(C_SOURCES) $(C_HEADERS) $(TEMPLATES)
