@@ -191,7 +191,7 @@ $(BUILD)/demo-judge: $(BUILD)/tools/demo/judge.o $(TOOL_LIB) $(WHOLE)
 SIM := $(BUILD)/varflash-sim
 SIM_PROGRAMS := $(call programs,$(SIM_TESTS))
 SIM_OBJECTS := $(call objects,$(SIM_SOURCES)) $(patsubst %.cpp,$(BUILD)/%.o,$(SIM_ENGINE)) $(TOOL_LIB) $(WHOLE)
-sim_link = $(Q)$(CXX) $(SANITISE) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(1) -lboost_context $(LIBS)
+sim_link = $(Q)$(CXX) $(SANITISE) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(1) $(ZSTD_ARCHIVE) -lboost_context $(LIBS)
 
 $(BUILD)/tests/sim/%.o: tests/sim/%.cpp $(BUILD)/flags
 	@mkdir -p $(@D)

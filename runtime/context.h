@@ -19,7 +19,7 @@
 #include "varflash/varflash.h"
 #include "variant.h"
 
-struct info;
+struct dev_info;
 
 struct vf_context {
     vf_backend backend;
@@ -37,8 +37,8 @@ struct vf_context {
     size_t bundle_count;
     struct kernels *kernels;
     struct variants *variants;
-    struct trace *trace;  // null: off
-    struct info *info;    // made when first asked for
+    struct trace *trace;    // null: off
+    struct dev_info *info;  // made when first asked for
     pthread_mutex_t info_lock;
     atomic_uint_fast64_t launched;
 };

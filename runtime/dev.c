@@ -9,7 +9,7 @@
 
 #include "buf.h"
 #include "context.h"
-#include "info.h"
+#include "dev_info.h"
 #include "nvml.h"
 
 #define REQUIRE_POINTER(pointer) VF_REQUIRE(pointer, VF_ERROR_INVALID_ARGUMENT, #pointer ": is null")
@@ -264,9 +264,9 @@ vf_status vf_dev_info_get(vf_context *context, const vf_dev_info **info) {
     REQUIRE_POINTER(context);
     REQUIRE_POINTER(info);
     pthread_mutex_lock(&context->info_lock);
-    const vf_status status = context->info ? VF_OK : info_make(context, &context->info);
+    const vf_status status = context->info ? VF_OK : dev_info_make(context, &context->info);
     pthread_mutex_unlock(&context->info_lock);
-    *info = context->info ? info_get(context->info) : NULL;
+    *info = context->info ? dev_info_get(context->info) : NULL;
     return status;
 }
 

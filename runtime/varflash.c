@@ -9,8 +9,8 @@
 
 #include "context.h"
 #include "cpu.h"
+#include "dev_info.h"
 #include "embedded.h"
-#include "info.h"
 #include "lengths.h"
 #include "varflash/varflash_dev.h"
 
@@ -157,7 +157,7 @@ vf_status vf_open(const vf_options *options, vf_context **context) {
 
 void vf_close(vf_context *context) {
     if (!context) return;
-    info_free(context->info);
+    dev_info_free(context->info);
     trace_close(context->trace);
     variants_close(context->variants);
     kernels_close(context->kernels);

@@ -1,5 +1,5 @@
-// info.c - see info.h.
-#include "info.h"
+// dev_info.c - see dev_info.h.
+#include "dev_info.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "cpu.h"
 #include "embedded.h"
 
-struct info {
+struct dev_info {
     vf_dev_info public;
     char driver_state[512], nvrtc_state[1024];
     const char **configs;
@@ -17,7 +17,7 @@ struct info {
 };
 
 // What a context of the CPU backend does not know: whether there is a driver, and devices.
-static void look_for_driver(struct vf_context *context, struct info *info) {
+static void look_for_driver(struct vf_context *context, struct dev_info *info) {
     info->public.driver_state = info->driver_state;
     if (context->devices) {
         info->public.driver_version = context->cuda->version;
@@ -34,22 +34,25 @@ static void look_for_driver(struct vf_context *context, struct info *info) {
         devices_close(devices);
         cuda_close(&cuda);
     }
-    if (status) snprintf(info->driver_state, sizeof info->driver_state, "%s", vf_last_error());
+    if (!status) return;
+    snprintf(info->driver_state, sizeof info->driver_state, "%s", vf_last_error());
+    status_forget();
 }
 
-static void look_for_nvrtc(struct vf_context *context, struct info *info) {
+static void look_for_nvrtc(struct vf_context *context, struct dev_info *info) {
     const struct compiler *compiler = NULL;
     info->public.nvrtc_path = "";
     info->public.nvrtc_state = info->nvrtc_state;
     if (kernels_compiler(context->kernels, &compiler)) {
         snprintf(info->nvrtc_state, sizeof info->nvrtc_state, "%s", vf_last_error());
+        status_forget();
         return;
     }
     info->public.nvrtc_path = compiler->nvrtc->path;
     info->public.nvrtc_version = compile_version(compiler);
 }
 
-static vf_status list_configs(struct vf_context *context, struct info *info) {
+static vf_status list_configs(struct vf_context *context, struct dev_info *info) {
     size_t count = 0;
     while (config_file(context->config, count)[0]) count++;
     info->configs = calloc(count + 1, sizeof *info->configs);
@@ -60,7 +63,7 @@ static vf_status list_configs(struct vf_context *context, struct info *info) {
     return VF_OK;
 }
 
-static vf_status list_variables(struct vf_context *context, struct info *info) {
+static vf_status list_variables(struct vf_context *context, struct dev_info *info) {
     info->variables = calloc(environment_variable_count, sizeof *info->variables);
     VF_REQUIRE(info->variables, VF_ERROR_OUT_OF_MEMORY, "no memory for the list of variables");
     for (size_t i = 0; i < environment_variable_count; i++) {
@@ -73,8 +76,8 @@ static vf_status list_variables(struct vf_context *context, struct info *info) {
     return VF_OK;
 }
 
-vf_status info_make(struct vf_context *context, struct info **out) {
-    struct info *info = calloc(1, sizeof *info);
+vf_status dev_info_make(struct vf_context *context, struct dev_info **out) {
+    struct dev_info *info = calloc(1, sizeof *info);
     VF_REQUIRE(info, VF_ERROR_OUT_OF_MEMORY, "no memory for the information");
     look_for_driver(context, info);
     look_for_nvrtc(context, info);
@@ -88,18 +91,18 @@ vf_status info_make(struct vf_context *context, struct info **out) {
     vf_status status = list_configs(context, info);
     if (!status) status = list_variables(context, info);
     if (status) {
-        info_free(info);
+        dev_info_free(info);
         return status;
     }
     *out = info;
     return VF_OK;
 }
 
-const vf_dev_info *info_get(const struct info *info) {
+const vf_dev_info *dev_info_get(const struct dev_info *info) {
     return &info->public;
 }
 
-void info_free(struct info *info) {
+void dev_info_free(struct dev_info *info) {
     if (!info) return;
     free(info->configs);
     free(info->variables);
