@@ -28,7 +28,8 @@ if ! command -v apt-get > /dev/null; then
     exit 1
 fi
 
-# The sanitizer and fuzzer runtime has the version of the distribution's clang in its name.
+# The sanitizer and fuzzer runtime has the version of the distribution's clang in its name. Where there is no such package (Ubuntu 22.04), it
+# comes with clang.
 clang_runtime() {
     apt-cache depends clang 2> /dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p' | head -n 1
 }
@@ -65,9 +66,9 @@ if [ -n "$missing" ]; then
     find_missing
     for package in $missing; do
         apt-cache show "$package" > /dev/null 2>&1 && continue
-        case " $lint_packages " in
+        case " $lint_packages $(clang_runtime) " in
         *" $package "*)
-            echo "deps: this distribution has no $package: lint goes on without it"
+            echo "deps: this distribution has no $package: going on without it"
             missing=${missing/ $package/}
             ;;
         esac
