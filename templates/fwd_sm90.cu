@@ -4,14 +4,14 @@
 //
 //     o = softmax(mask(softmax_scale * q k^T)) v      lse = log of the softmax's denominator      (docs/design.md, contract)
 //
-// One block per SM, persistent. A scheduler warp draws work (TILE_M rows of q of one head of one sequence), a loader thread feeds k and v through
+// One block per SM, persistent. A scheduler warp draws work (TILE_M rows of q of one head of one sequence), two loaders feed q, k and v through
 // shared memory, CONSUMERS warpgroups own 64 rows each and keep scores, weights and output in registers. They take turns at the tensor cores:
 // one group's softmax runs under the others' products. docs/kernels-hopper.md tells the whole story.
 //
 //     scheduler ---> tile slots: what to compute, where to store ----------+
 //                         |                                                v
 //                         v       K K ... V V ... (TILE_N keys each)    consumer warpgroup 0 ... CONSUMERS - 1
-//                       loader -> q, 64 rows a group -----------------> S = Q K^T | softmax | O += P V --> o, lse
+//                      loaders -> q, 64 rows a group -----------------> S = Q K^T | softmax | O += P V --> o, lse
 //
 // Host: one block per SM; schedule.cu has run before; maps of q (64 rows), k and v (TILE_N rows) as tile/panels.cuh says; o 16-byte aligned.
 
@@ -57,7 +57,9 @@ struct Tile {
     int reserved[3];
 };
 
-constexpr int TILE_SLOTS = 4;  // one being stored, one being computed, one being loaded, one ahead
+// One tile is computed while the other, which is drawn no earlier, so that work stays evenly spread, is loaded; the slot of a tile that is being
+// stored becomes free in between.
+constexpr int TILE_SLOTS = 2;
 
 constexpr int Q_OFFSET = $(budget.offsets.q);
 constexpr int K_OFFSET = $(budget.offsets.k);
@@ -74,8 +76,8 @@ static_assert(K_OFFSET - Q_OFFSET >= CONSUMERS * QTile::BYTES && V_OFFSET - K_OF
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-//     full     1 arrival: the loader's, with the bytes of the copy; for tiles the scheduler's
-//     empty    one arrival per warp that reads: 4 of the group for q, all consumer warps for k and v, these and the loader for tiles
+//     full     1 arrival: a loader's, with the bytes of the copy; for tiles the scheduler's
+//     empty    one arrival per warp that reads: 4 of the group for q, all consumer warps for k and v, these and the loaders for tiles
 //     turns    named barrier 1 + g: group g may issue its products; the group before it in rotation arrives, group g waits
 
 struct Barriers {
@@ -103,7 +105,7 @@ struct Barriers {
         }
         for (int i = 0; i < TILE_SLOTS; i++) {
             mbarrier_init(tile_full(i), 1);
-            mbarrier_init(tile_empty(i), CONSUMER_WARPS + 1);
+            mbarrier_init(tile_empty(i), CONSUMER_WARPS + 2);
         }
         mbarrier_init_fence();
     }
@@ -124,10 +126,9 @@ struct Scheduler {
         const int chunk = chunk_of(list.blocks, args.heads);  // heads that travel as one item
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<TILE_SLOTS> ring;
-        for (;;) {
-            u64 ticket = 0;
-            if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
-            const Work drawn = decode_work(list, shuffle(ticket, 0), args.heads / chunk, larger(args.group / chunk, 1),
+        // WHY the first is not drawn: blocks then begin in step, and those that read the same keys go on doing so at the same time.
+        for (u64 ticket = block_index();; ticket = draw()) {
+            const Work drawn = decode_work(list, ticket, args.heads / chunk, larger(args.group / chunk, 1),
                                            static_cast<float>((HEAD_DIM + HEAD_DIM_V) * 2 * chunk));
             if (!drawn.more) break;
             if (lane_index() == 0) work = drawn;  // reading it again costs less than registers
@@ -146,6 +147,11 @@ struct Scheduler {
     }
 
   private:
+    DEVICE u64 draw() const {
+        u64 ticket = 0;
+        if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
+        return shuffle(ticket, 0) + grid_blocks();
+    }
     DEVICE void publish(Ring<TILE_SLOTS> &ring, const Tile &tile) const {
         if (lane_index() == 0) {
             mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
@@ -168,63 +174,74 @@ struct Scheduler {
     }
 };
 
-// ---- Roles: loader ----------------------------------------------------------------------------------------------------
+// ---- Roles: loaders ---------------------------------------------------------------------------------------------------
 
-// One thread: keeps the rings of k and v full, and each group's q.
+// Two threads, one for q and k, one for v, so that neither ring waits for the other: with two stages a load has little more than its own latency.
+// What a tile's loads have in common is worked out before the first.
 struct Loader {
     const ForwardSm90Args &args;
     const u32 shared;
     const Barriers barriers;
-    Ring<STAGES> k_ring, v_ring;
 
-    DEVICE Loader(const ForwardSm90Args &a, u32 shared_base, const Barriers &b)
-        : args(a), shared(shared_base), barriers(b) {}
-
-    DEVICE void run() {
-        Ring<TILE_SLOTS> ring;
-        u32 q_parity = 0;
-        for (;;) {
-            mbarrier_wait(barriers.tile_full(ring.slot), ring.parity);
-            const Tile &tile = tile_slot(ring.slot);
+    DEVICE void load_qk() const {
+        Ring<TILE_SLOTS> tiles;
+        Ring<STAGES> ring;
+        u32 q_parity = 1;
+        for (;; tiles.advance()) {
+            mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
+            const Tile &tile = tile_slot(tiles.slot);
             if (!tile.more) break;
             const int begin = tile.begin, end = tile.end;
-            load_k(tile, begin);
+            const Keys keys = keys_of(tile);
+            load<KTile>(keys, args.k, begin, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
 #pragma unroll 1
             for (int group = 0; group < CONSUMERS; group++) {
-                mbarrier_wait(barriers.q_empty(group), q_parity ^ 1);
+                mbarrier_wait(barriers.q_empty(group), q_parity);
                 mbarrier_arrive_expect(barriers.q_full(group), QTile::BYTES);
                 QTile::load(shared + Q_OFFSET + group * QTile::BYTES, args.q, barriers.q_full(group),
                             tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
                             tile.head, tile.sequence.q_batch);
             }
             q_parity ^= 1;
-            // Products of k come one tile ahead of those of v.
 #pragma unroll 1
-            for (int i = begin; i < end; i++) {
-                if (i + 1 < end) load_k(tile, i + 1);
-                load_v(tile, i);
-            }
-            mbarrier_arrive(barriers.tile_empty(ring.slot));
-            ring.advance();
+            for (int i = begin + 1; i < end; i++)
+                load<KTile>(keys, args.k, i, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
+            mbarrier_arrive(barriers.tile_empty(tiles.slot));
+        }
+    }
+    DEVICE void load_v() const {
+        Ring<TILE_SLOTS> tiles;
+        Ring<STAGES> ring;
+        for (;; tiles.advance()) {
+            mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
+            const Tile &tile = tile_slot(tiles.slot);
+            if (!tile.more) break;
+            const int begin = tile.begin, end = tile.end;
+            const Keys keys = keys_of(tile);
+#pragma unroll 1
+            for (int i = begin; i < end; i++)
+                load<VTile>(keys, args.v, i, V_OFFSET, barriers.v_full(ring.slot), barriers.v_empty(ring.slot), ring);
+            mbarrier_arrive(barriers.tile_empty(tiles.slot));
         }
     }
 
   private:
-    DEVICE void load_k(const Tile &tile, int i) {
-        const u32 full = barriers.k_full(k_ring.slot);
-        mbarrier_wait(barriers.k_empty(k_ring.slot), k_ring.parity ^ 1);
-        mbarrier_arrive_expect(full, KTile::BYTES);
-        KTile::load(shared + K_OFFSET + k_ring.slot * KTile::BYTES, args.k, full, tile.sequence.k_begin, i * TILE_N,
-                    tile.sequence.k_len, tile.head / args.group, tile.sequence.k_batch);
-        k_ring.advance();
+    struct Keys {
+        i64 begin;
+        int count, head, batch;
+    };
+    DEVICE Keys keys_of(const Tile &tile) const {
+        const Sequence &s = tile.sequence;
+        return {s.k_begin, s.k_len, tile.head / args.group, s.k_batch};
     }
-    DEVICE void load_v(const Tile &tile, int i) {
-        const u32 full = barriers.v_full(v_ring.slot);
-        mbarrier_wait(barriers.v_empty(v_ring.slot), v_ring.parity ^ 1);
-        mbarrier_arrive_expect(full, VTile::BYTES);
-        VTile::load(shared + V_OFFSET + v_ring.slot * VTile::BYTES, args.v, full, tile.sequence.k_begin, i * TILE_N,
-                    tile.sequence.k_len, tile.head / args.group, tile.sequence.k_batch);
-        v_ring.advance();
+    // Key tile i into the next slot of its ring.
+    template <typename T> DEVICE void load(const Keys &keys, const TensorMap &map, int i, int offset, u32 full,
+                                           u32 empty, Ring<STAGES> &ring) const {
+        mbarrier_wait(empty, ring.parity ^ 1);
+        mbarrier_arrive_expect(full, T::BYTES);
+        T::load(shared + offset + ring.slot * T::BYTES, map, full, keys.begin, i * TILE_N, keys.count, keys.head,
+                keys.batch);
+        ring.advance();
     }
 };
 
@@ -299,11 +316,11 @@ struct Consumer {
                 pin(s);
                 release_k(tile + 1 == end);
                 settle(s, tile);
-                if (softmax.careful) {
+                if (unlikely(softmax.careful)) {
                     wgmma_wait<0>();
                     pin(o);
                     softmax.exponents_carefully(s, o);
-                } else if (softmax.exponents(s)) {
+                } else if (unlikely(softmax.exponents(s))) {
                     wgmma_wait<0>();
                     pin(o);
                     softmax.raise(s, o);
@@ -346,7 +363,10 @@ struct Consumer {
     //% if consumers > 1 then
     // Groups issue their products in rotation, each all of one step's before the next may.
     DEVICE void turn_wait() const { named_barrier_sync(1 + group, 2 * GROUP_THREADS); }
-    DEVICE void turn_pass() const { named_barrier_arrive(1 + (group + 1) % CONSUMERS, 2 * GROUP_THREADS); }
+    DEVICE void turn_pass() const {
+        const int self = static_cast<int>(opaque(group));  // not worth a register that lives through the loop
+        named_barrier_arrive(self == CONSUMERS - 1 ? 1 : self + 2, 2 * GROUP_THREADS);
+    }
     //% else
     DEVICE void turn_wait() const {}
     DEVICE void turn_pass() const {}
@@ -491,7 +511,8 @@ KERNEL(THREADS, 1) $(entry)(PARAMETER ForwardSm90Args args) {
         decrease_registers<HELPER_REGISTERS>();
         wait_for_predecessor();
         if (warp == 0) Scheduler{args, barriers}.run();
-        if (warp == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
+        if (warp == 1 && lane_index() == 0) Loader{args, shared, barriers}.load_qk();
+        if (warp == 2 && lane_index() == 0) Loader{args, shared, barriers}.load_v();
     } else {
         increase_registers<CONSUMER_REGISTERS>();
         Consumer(args, shared, barriers, warp / 4 - 1, warp % 4).run();

@@ -57,9 +57,10 @@ struct RowSoftmax {
             reference[r] = scaled(reference[r]);
             sum[r] = 0.0f;
         }
-        careful = warp_any(is_vast(0) || is_vast(1));
-        if (careful)
-            subtract_carefully(s);
+        const bool vast[2] = {is_vast(0), is_vast(1)};
+        careful = warp_any(vast[0] || vast[1]);
+        if (unlikely(careful))
+            subtract_carefully(s, vast, reference, {0.0f, 0.0f});
         else
             subtract(s);
     }
@@ -92,21 +93,28 @@ struct RowSoftmax {
         for (int i = 0; i < N; i++) s[i] -= top[row_half(i)];
         careful = warp_any(is_vast(0) || is_vast(1));
     }
-    // The same as exponents and raise together, where `careful`.
+    // The same as exponents and raise together, where `careful`: a row that is not vast gets the same bits as there.
     template <int N, int D> DEVICE void exponents_carefully(float (&s)[N], float (&o)[D]) {
-        float top[2], shrink[2];
+        float top[2], shrink[2], base[2], step[2];
+        bool vast[2];
         row_maxima(s, top);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
+            vast[r] = is_vast(r);
+            base[r] = reference[r];
             const bool unseen = reference[r] == -LARGEST;
-            const float growth = (top[r] - reference[r] * rcp(factor)) * factor;
-            const bool moves = is_vast(r) && top[r] > -infinity() && (unseen || growth > HEADROOM);
-            shrink[r] = moves ? (unseen ? 0.0f : ex2(-growth)) : 1.0f;
-            reference[r] = moves ? scaled(top[r]) : reference[r];
+            const float growth = vast[r] ? (top[r] - vast_score(r)) * factor : fma_f32(top[r], factor, -base[r]);
+            const bool grows = growth > HEADROOM || (unseen && top[r] > -infinity());
+            const float raised = vast[r] ? scaled(top[r]) : smaller(base[r] + growth, LARGEST);
+            step[r] = grows && !vast[r] ? raised - base[r] : 0.0f;
+            shrink[r] = grows ? (unseen ? 0.0f : ex2(vast[r] ? -growth : -step[r])) : 1.0f;
+            reference[r] = grows ? raised : base[r];
+            base[r] = vast[r] ? reference[r] : base[r];
+            vast[r] = vast[r] && is_vast(r);
         }
         rescale(shrink, o);
-        subtract_carefully(s);
-        raise(s, o);
+        subtract_carefully(s, vast, base, step);
+        careful = warp_any(is_vast(0) || is_vast(1));
     }
 
     // Exponents become weights, and join the sums.
@@ -135,15 +143,19 @@ struct RowSoftmax {
 #pragma unroll
         for (int i = 0; i < N; i++) s[i] = fma_f32(s[i], factor, -reference[row_half(i)]);
     }
-    template <int N> DEVICE void subtract_carefully(float (&s)[N]) const {
-        const float vast_score[2] = {larger(reference[0] * rcp(factor), -LARGEST),
-                                     larger(reference[1] * rcp(factor), -LARGEST)};
+    // The score that a vast reference was taken from, within float32's resolution.
+    DEVICE float vast_score(int r) const { return larger(reference[r] * rcp(factor), -LARGEST); }
+    template <int N>
+    DEVICE void subtract_carefully(float (&s)[N], const bool (&vast)[2], const float (&base)[2],
+                                   const float (&step)[2]) const {
+        const float origin[2] = {vast_score(0), vast_score(1)};
+        const float near[2] = {absolute(origin[0]) * RESOLUTION, absolute(origin[1]) * RESOLUTION};
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const int r = row_half(i);
-            float difference = s[i] - vast_score[r];
-            if (absolute(difference) <= absolute(vast_score[r]) * RESOLUTION) difference = 0.0f;
-            s[i] = is_vast(r) ? difference * factor : fma_f32(s[i], factor, -reference[r]);
+            const float difference = s[i] - origin[r];
+            const float apart = absolute(difference) <= near[r] ? 0.0f : difference * factor;
+            s[i] = vast[r] ? apart : fma_f32(s[i], factor, -base[r]) - step[r];
         }
     }
     template <int D> DEVICE void rescale(const float (&shrink)[2], float (&o)[D]) {

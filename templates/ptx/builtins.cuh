@@ -60,6 +60,8 @@ DEVICE u32 opaque(u32 value) {
     asm volatile("" : "+r"(value));
     return value;
 }
+// A condition that hardly ever holds: what depends on it goes out of the way of loops.
+DEVICE bool unlikely(bool condition) { return __builtin_expect(condition, false); }
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }

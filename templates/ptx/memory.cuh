@@ -34,6 +34,12 @@ DEVICE Vector4 load_shared(u32 address) {
 template <typename T> DEVICE T load(const T *address) { return *address; }
 template <typename T> DEVICE void store(T *address, T value) { *address = value; }
 
+// st.global.v4.u32, sm_20, ISA 2.0: 16 bytes at once, whatever the compiler would rather do.
+DEVICE void store(Vector4 *address, Vector4 v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 // ld.global.L1::no_allocate, sm_70, ISA 7.4: 16 bytes read once.
 DEVICE Vector4 load_once(const Vector4 *address) {
     Vector4 v;
