@@ -33,10 +33,10 @@ fi
 clang_runtime() {
     apt-cache depends clang 2> /dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p' | head -n 1
 }
-[ "${1:-}" = build ] || packages="$packages $(clang_runtime)"
+list() { echo "$packages $([ "${1:-}" = build ] || clang_runtime)"; }
 
 if [ "${1:-}" = --list ]; then
-    echo "$packages" | xargs -n 1
+    list | xargs -n 1
     exit 0
 fi
 
@@ -44,12 +44,12 @@ installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = 
 
 find_missing() {
     missing=
-    for package in $packages; do
+    for package in $(list "${1:-}"); do
         installed "$package" || missing="$missing $package"
     done
 }
 
-find_missing
+find_missing "${1:-}"
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ]; then
         as_root=
@@ -61,9 +61,7 @@ if [ -n "$missing" ]; then
         exit 1
     fi
     $as_root apt-get update -qq
-    # Known only now if the lists were empty before.
-    [ "${1:-}" = build ] || packages="$packages $(clang_runtime)"
-    find_missing
+    find_missing "${1:-}" # again: the lists of packages may have been empty before
     for package in $missing; do
         apt-cache show "$package" > /dev/null 2>&1 && continue
         case " $lint_packages $(clang_runtime) " in
