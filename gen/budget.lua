@@ -71,7 +71,7 @@ end
 
 -- Hopper: warpgroups of 128 threads, 64 rows to a consumer. Tiles are panels of 64 columns (templates/tile/panels.cuh).
 local GROUP_THREADS, GROUP_ROWS, SWIZZLE = 128, 64, 1024
-local TILE_BYTES, TILE_SLOTS = 80, 4 -- struct Tile and its ring (templates/fwd_sm90.cu)
+local TILE_BYTES, TILE_SLOTS = 80, 2 -- struct Tile and its ring (templates/fwd_sm90.cu)
 
 local function panel_bytes(rows, columns)
   return (columns + 63) // 64 * rows * 128
@@ -107,6 +107,68 @@ function budget.fwd_sm90(r)
   if accumulators + 24 > facts.consumer_registers then
     return nil, ("%s: %d registers of accumulators do not fit the %d a consumer has"):format(name, accumulators, facts.consumer_registers)
   end
+  return facts
+end
+
+-- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
+local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
+local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 80, 4, 2 -- templates/bwd_sm90.cu
+
+function budget.bwd_sm90(r)
+  local name = ("bwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n)
+  if r.target.cc ~= 90 or r.target.suffix ~= "a" then
+    return nil, ("bwd_sm90: arch=%s has no wgmma; it needs sm_90a"):format(r.arch)
+  end
+  if r.tile_m ~= GROUP_ROWS or r.tile_n ~= 2 * GROUP_ROWS then
+    return nil, name .. ": tile_m is 64 and tile_n 128, 64 keys for each of two compute warpgroups"
+  end
+  -- dK and dV, S or dP, P packed. S and dP whole at once and k, v as operands where that leaves room.
+  local accumulators = (r.head_dim + r.head_dim_v) // 2 + r.tile_m // 2 + r.tile_m // 4
+  if r.softcap and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 end
+  if accumulators + 32 > BACKWARD_REGISTERS.compute then
+    return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,
+      BACKWARD_REGISTERS.compute)
+  end
+  local function lay(k_stages, v_stages, ds_stages)
+    return fit("bwd_sm90", r, 4 * GROUP_THREADS, {
+      { "k", k_stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
+      { "v", v_stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
+      { "q", r.stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
+      { "dout", r.dout_stages * panel_bytes(r.tile_m, r.head_dim_v), SWIZZLE },
+      { "ds", ds_stages * panel_bytes(r.tile_n, r.tile_m), SWIZZLE },
+      { "statistics", r.stages * r.tile_m * 16 },
+      { "zeros", r.tile_m * 16 },
+      { "pieces", PIECE_SLOTS * PIECE_BYTES },
+      { "work", WORK_BYTES // 2 },
+      { "barriers", 8 * (2 * (r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES) + 1) },
+    })
+  end
+  -- What is left of shared memory: the next piece's k first, because k is held longest, then room for dQ to lag behind, then v.
+  local k_stages, v_stages, ds_stages = 1, 1, 2
+  local facts, why = lay(k_stages, v_stages, ds_stages)
+  if not facts then return nil, why end
+  for _, step in ipairs { { 1, 0, 0 }, { 0, 0, 1 }, { 0, 1, 0 }, { 0, 0, 1 } } do
+    local larger = lay(k_stages + step[1], v_stages + step[2], ds_stages + step[3])
+    if larger then
+      facts, k_stages, v_stages, ds_stages = larger, k_stages + step[1], v_stages + step[2], ds_stages + step[3]
+    end
+  end
+  facts.k_stages, facts.v_stages, facts.ds_stages, facts.dout_stages = k_stages, v_stages, ds_stages, r.dout_stages
+  facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
+  facts.helper_registers = BACKWARD_REGISTERS.helper
+  facts.whole_weights = r.head_dim + r.head_dim_v <= 128
+  facts.kv_registers = r.head_dim <= 64 and r.head_dim_v <= 64
+  facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
+  local seen = {}
+  for _, columns in ipairs { r.tile_m, r.head_dim, r.head_dim_v, math.min(r.head_dim, 64), r.head_dim % 64 } do
+    if columns > 0 and not seen[columns] then
+      seen[columns] = true
+      table.insert(facts.wgmma_columns, columns)
+    end
+  end
+  facts.dq_row_warps, facts.last_block_first, facts.l2_sections = 4, false, true
+  facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n },
+    { operand = "dout", rows = r.tile_m } }
   return facts
 end
 
@@ -185,5 +247,12 @@ end
 
 budget.bwd_pre = streaming
 budget.bwd_post = streaming
+
+function budget.bwd_pre_sm90(r)
+  if not r.aligned then return nil, "bwd_pre_sm90: operands must be aligned to 16 bytes" end
+  local facts = streaming(r)
+  facts.dq_row_warps = 4
+  return facts
+end
 
 return budget
