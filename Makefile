@@ -224,7 +224,7 @@ export VARFLASH_CACHE_DIR ?= $(abspath $(BUILD)/cache)
 export VARFLASH_SYSTEM_CACHE ?= $(abspath $(BUILD)/no-system-cache)
 
 # Programs too slow for check-fast: `check` alone runs them, and first, so that both cores are busy to the end.
-SLOW := test_cpu test_cpu_faults test_sweep test_faults
+SLOW := test_cpu test_cpu_faults test_sweep test_faults test_cache_jit
 SLOW_UNIT := $(filter $(SLOW:%=$(BUILD)/tests/unit/%),$(UNIT_PROGRAMS))
 
 define newline

@@ -91,7 +91,7 @@ START_TEST(lock_of_a_killed_process_is_free) {
 }
 END_TEST
 
-#define RACERS 8
+#define RACERS 32
 #define RACE_KERNELS 3
 #define RACE_BYTES 20000
 
@@ -148,7 +148,7 @@ START_TEST(killed_writers) {
     char payload[RACE_BYTES];
     memset(payload, 'k', sizeof payload);
     struct cache_key name = make_key("killed");
-    for (int round = 0; round < 25; round++) {
+    for (int round = 0; round < 60; round++) {
         pid_t writer = fork();
         if (!writer) {
             for (;;) put(&name, payload, sizeof payload);
