@@ -75,6 +75,7 @@ template <typename T> DEVICE T shuffle_up(T value, int distance) {
 DEVICE u32 opaque(u32 value) {
     return value;
 }
+DEVICE bool unlikely(bool condition) { return condition; }
 template <typename T> DEVICE T uniform(T value) {
     return sim_narrow<T>(sim::shuffle(sim_widen(value), 0, sim::Shuffle::UNIFORM));
 }
