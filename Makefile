@@ -32,6 +32,9 @@ VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion
 OPTIMISE := $(if $(DEBUG),-Og -g,$(if $(SAN),-O1 -g,-O2))
+ifdef RUNTIME_ONLY
+OPTIMISE := -Os -ffunction-sections -fdata-sections
+endif
 SANITISE := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 DEFINES := -D_GNU_SOURCE -DVF_BUILD
 BASE_CFLAGS := -std=c11 $(DEFINES) $(WARNINGS) $(OPTIMISE) $(SANITISE) -fPIC -fvisibility=hidden -pthread
@@ -49,10 +52,10 @@ ZSTD_CFLAGS := $(shell $(PKG_CONFIG) --cflags libzstd 2>/dev/null)
 
 # A static archive that the compiler finds, or nothing.
 archive = $(filter /%,$(shell $(CC) -print-file-name=$(1)))
-LUA_ARCHIVE := $(call archive,liblua5.4.a)
+LUA_ARCHIVE := $(if $(RUNTIME_ONLY),,$(call archive,liblua5.4.a))
 CJSON_ARCHIVE := $(call archive,libcjson.a)
-ZSTD_ARCHIVE := $(call archive,libzstd.a)
-LUA_LIBS := $(if $(LUA_ARCHIVE),,$(shell $(PKG_CONFIG) --libs $(LUA_PKG) 2>/dev/null))
+ZSTD_ARCHIVE := $(if $(RUNTIME_ONLY),,$(call archive,libzstd.a))
+LUA_LIBS := $(if $(LUA_ARCHIVE)$(RUNTIME_ONLY),,$(shell $(PKG_CONFIG) --libs $(LUA_PKG) 2>/dev/null))
 CJSON_LIBS := $(if $(CJSON_ARCHIVE),,$(shell $(PKG_CONFIG) --libs libcjson 2>/dev/null || echo -lcjson))
 ZSTD_LIBS := $(if $(ZSTD_ARCHIVE),,$(shell $(PKG_CONFIG) --libs libzstd 2>/dev/null || echo -lzstd))
 LIBS := $(LUA_LIBS) $(CJSON_LIBS) $(ZSTD_LIBS) -ldl -lpthread -lm
@@ -70,7 +73,10 @@ endif
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 programs = $(patsubst %.c,$(BUILD)/%,$(1))
 
-RUNTIME_SOURCES := $(wildcard runtime/*.c)
+RUNTIME_SOURCES := $(filter-out runtime/source_none.c,$(wildcard runtime/*.c))
+ifdef RUNTIME_ONLY
+RUNTIME_SOURCES := $(filter-out runtime/source.c runtime/lua_stdio.c runtime/dev.c runtime/dev_device.c runtime/dev_build.c,$(wildcard runtime/*.c))
+endif
 TOOL_LIB_SOURCES := $(wildcard tools/lib/*.c)
 TOOL_SOURCES := $(wildcard tools/*.c)
 TEST_LIB_SOURCES := $(wildcard tests/lib/*.c)
@@ -135,7 +141,7 @@ $(BUILD)/gen/embedded.list: FORCE
 
 $(BUILD)/gen/embedded.c: tools/embed.lua $(EMBEDDED) $(BUILD)/gen/embedded.list
 	$(call say,EMBED,$@)
-	$(Q)$(LUA) tools/embed.lua $(EMBEDDED) > $@
+	$(Q)$(LUA) tools/embed.lua $(if $(RUNTIME_ONLY),--only-configs) $(EMBEDDED) > $@
 
 $(BUILD)/gen/embedded.o: $(BUILD)/gen/embedded.c $(BUILD)/flags
 	$(call say,CC,$@)
@@ -151,7 +157,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | $(GENERATED_HEADERS)
 # The whole library as one object, Lua included; --wrap: see runtime/lua_stdio.c. Tests and the command link it and reach everything.
 $(WHOLE): $(LIBRARY_OBJECTS)
 	$(call say,JOIN,$@)
-	$(Q)$(CC) -r -nostdlib -o $@ $(LIBRARY_OBJECTS) -Wl,--wrap=stdin,--wrap=stdout,--wrap=stderr $(LUA_ARCHIVE) $(CJSON_ARCHIVE) $(ZSTD_ARCHIVE)
+	$(Q)$(CC) -r -nostdlib -o $@ $(LIBRARY_OBJECTS) $(if $(RUNTIME_ONLY),,-Wl$(comma)--wrap=stdin$(comma)--wrap=stdout$(comma)--wrap=stderr) $(LUA_ARCHIVE) $(CJSON_ARCHIVE) $(ZSTD_ARCHIVE)
 
 # Users of the static library see vf_* and nothing else: any number of libraries with a Lua inside can be in one program.
 $(STATIC): $(WHOLE)
@@ -161,7 +167,7 @@ $(STATIC): $(WHOLE)
 
 $(SHARED): $(WHOLE) runtime/varflash.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(SANITISE) $(LDFLAGS) -o $@ $< -Wl,-soname,libvarflash.so.$(MAJOR) \
+	$(Q)$(CC) -shared $(if $(RUNTIME_ONLY),-s -Wl$(comma)--gc-sections) $(SANITISE) $(LDFLAGS) -o $@ $< -Wl,-soname,libvarflash.so.$(MAJOR) \
 		-Wl,--version-script=runtime/varflash.map $(if $(SAN),,-Wl$(comma)-z$(comma)defs) $(LIBS)
 
 $(BUILD)/libvarflash.so: $(SHARED)
@@ -260,7 +266,8 @@ $(call line,sim/branches,$(LUA) tests/sim/suite.lua branches) \
 $(call unit_lines,$(SIM_PROGRAMS))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
 PYTHON_LINES = $(call line,python,BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh)
-CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(SIM_LINES)$(MATRIX_LINES)$(SAN_LINES)$(FAST_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(PYTHON_LINES)
+RUNTIME_LINES = $(call line,runtime-only,MAKE="$(MAKE)" CC="$(CC)" BUILD=$(BUILD) bash tests/runtime_only.sh)
+CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(SIM_LINES)$(MATRIX_LINES)$(SAN_LINES)$(FAST_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(RUNTIME_LINES)$(PYTHON_LINES)
 
 check-fast: all unit-programs ## tests of two minutes: lint, layers, headers, unit, Lua, command line
 	$(call run_lines,$(FAST_LINES),-j $(JOBS))
@@ -330,7 +337,7 @@ lint-shell:
 
 # ---- the rest ------------------------------------------------------------------------------------------------------------------
 
-.PHONY: install clean help deps deps-python demo docs bench format size ci gpu-bundle wheel python-library check-python
+.PHONY: install clean help deps deps-python demo docs bench format size ci gpu-bundle wheel python-library check-python runtime-only
 
 install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config file, command, configurations
 	$(Q)install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)/varflash $(DESTDIR)$(DATADIR)/varflash/configs
@@ -344,6 +351,11 @@ install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config f
 		> $(DESTDIR)$(LIBDIR)/pkgconfig/varflash.pc
 	$(if $(TOOL),$(Q)install -m 755 $(TOOL) $(DESTDIR)$(BINDIR))
 	$(if $(wildcard configs/*.json),$(Q)install -m 644 $(wildcard configs/*.json) $(DESTDIR)$(DATADIR)/varflash/configs)
+
+# For machines that get their kernels from bundles: no generator, no templates, and zstd from the system.
+runtime-only: ## build/runtime-only/libvarflash.so: without Lua, for bundles; at most 300 KB
+	$(Q)$(MAKE) --no-print-directory RUNTIME_ONLY=1 BUILD=$(BUILD)/runtime-only $(BUILD)/runtime-only/libvarflash.so
+	@stat -Lc '%s bytes: %n' $(BUILD)/runtime-only/libvarflash.so
 
 demo: ## the main job on real input: packages, build, kernels, forward and backward, check
 	$(Q)tools/demo.sh

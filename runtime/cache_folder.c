@@ -41,7 +41,7 @@ static bool is_temporary(const char *name) {
     return name[0] == '.' && length > 4 && !strcmp(name + length - 4, ".tmp") && strstr(name, CACHE_SUFFIX ".");
 }
 
-static vf_status add(struct listing *listing, const char *file, const struct stat *facts) {
+static vf_status add(struct listing *listing, const char *name, int maker, const struct stat *facts) {
     if ((listing->count & (listing->count - 1)) == 0) {  // full at every power of two
         const size_t room = listing->count ? 2 * listing->count : 1;
         struct found *items = realloc(listing->items, room * sizeof *items);
@@ -49,7 +49,7 @@ static vf_status add(struct listing *listing, const char *file, const struct sta
         listing->items = items;
     }
     struct found *item = &listing->items[listing->count++];
-    snprintf(item->file, sizeof item->file, "%s", file);
+    cache_file_name(name, maker, item->file);
     item->bytes = (uint64_t)facts->st_size;
     item->used = facts->st_mtime;
     listing->bytes += item->bytes;
@@ -70,7 +70,7 @@ static vf_status read_folder(const char *folder, bool sweep, struct listing *lis
         if (!temporary && !cache_file_parse(entry->d_name, name, &maker)) continue;
         if (fstatat(dirfd(list), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW)) continue;  // gone meanwhile
         if (!temporary) {
-            status = add(listing, entry->d_name, &facts);
+            status = add(listing, name, maker, &facts);
         } else if (time(NULL) - facts.st_mtime > TEMPORARY_SECONDS) {
             listing->temporaries += !unlinkat(dirfd(list), entry->d_name, 0);
         }

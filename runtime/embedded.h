@@ -21,4 +21,7 @@ extern const size_t embedded_file_count;
 // kernels.
 extern const char embedded_digest[];
 
+// The signature of the generator's knobs, which configurations may name: what source_signature of these files says.
+extern const char embedded_signature[];
+
 #endif

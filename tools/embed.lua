@@ -1,6 +1,7 @@
 -- Writes build/gen/embedded.c: every file named on the command line as an array of bytes (runtime/embedded.h says how it is used).
 --
 --   lua5.4 tools/embed.lua FILE... > embedded.c
+--   lua5.4 tools/embed.lua --only-configs FILE... > embedded.c     digest and signature of all, content of configs/ alone
 
 -- FNV-1a, 64 bits. The digest joins two of them with different starting points: it names content, it does not protect it.
 local function fnv1a(text, hash)
@@ -8,7 +9,11 @@ local function fnv1a(text, hash)
   return hash
 end
 
+package.path = "./?.lua;" .. package.path
+
 local files = { table.unpack(arg) }
+local only_configs = files[1] == "--only-configs"
+if only_configs then table.remove(files, 1) end
 table.sort(files)
 
 local low, high = 0xcbf29ce484222325, 0x9ae16a3b2f90404f
@@ -23,15 +28,19 @@ for i, path in ipairs(files) do
     local entry = ("%s\0%d\0%s"):format(path, #text, text)
     low, high = fnv1a(entry, low), fnv1a(entry, high)
   end
-  local bytes = {}
-  for first = 1, #text, 32 do
-    bytes[#bytes + 1] = table.concat({ text:byte(first, first + 31) }, ",") .. ","
+  if path:match("^configs/") or not only_configs then
+    local bytes = {}
+    for first = 1, #text, 32 do
+      bytes[#bytes + 1] = table.concat({ text:byte(first, first + 31) }, ",") .. ","
+    end
+    print(("static const unsigned char file_%d[] = {\n%s\n0};"):format(i, table.concat(bytes, "\n")))
+    rows[#rows + 1] = ('    {"%s", file_%d, %d},'):format(path, i, #text)
   end
-  print(("static const unsigned char file_%d[] = {\n%s\n0};"):format(i, table.concat(bytes, "\n")))
-  rows[#rows + 1] = ('    {"%s", file_%d, %d},'):format(path, i, #text)
 end
+local count = #rows
 rows[#rows + 1] = "    {0, 0, 0},"
 
 print("\nconst struct embedded_file embedded_files[] = {\n" .. table.concat(rows, "\n") .. "\n};")
-print(("const size_t embedded_file_count = %d;"):format(#files))
+print(("const size_t embedded_file_count = %d;"):format(count))
 print(('const char embedded_digest[] = "%016x%016x";'):format(low, high))
+print(('const char embedded_signature[] = "%s";'):format(require("gen.knobs").signature()))

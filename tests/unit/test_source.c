@@ -120,6 +120,14 @@ START_TEST(broken_generators) {
 }
 END_TEST
 
+START_TEST(signature_of_the_built_in_generator) {
+    struct source *source;
+    unit_ok(source_open(NULL, &source));
+    ck_assert_str_eq(source_signature(source), embedded_signature);
+    source_close(source);
+}
+END_TEST
+
 // Values of plan() that are no plan. `other` is a table, as in TREE.
 static const struct {
     const char *plan, *fragment;
@@ -134,7 +142,8 @@ static const struct {
     {"{ tile_m = 1.5, kernels = { " KERNEL " } }", "tile_m is not an integer"},
     {"{ tile_m = -1, kernels = { " KERNEL " } }", "tile_m is not an integer"},
     {"{ tile_m = 1 << 31, kernels = { " KERNEL " } }", "tile_m is not an integer"},
-    {"{ kernels = { { name = 'a', spec = 'b', entry = 'c', threads = 1 } } }", "shared_bytes is not an integer"},
+    {"{ kernels = { { name = 'a', spec = 'b', entry = 'c', boxes = '', threads = 1 } } }",
+     "shared_bytes is not an integer"},
     {"{ kernels = { { name = 'a', spec = 'b' } } }", "entry is not a text"},
 };
 
@@ -234,5 +243,5 @@ START_TEST(threads_take_turns) {
 }
 END_TEST
 
-UNIT_MAIN("source", plans_and_texts, refusals_and_faults, broken_generators, plans_are_checked,
-          lua_cannot_reach_the_world, built_in_generator, threads_take_turns)
+UNIT_MAIN("source", signature_of_the_built_in_generator, plans_and_texts, refusals_and_faults, broken_generators,
+          plans_are_checked, lua_cannot_reach_the_world, built_in_generator, threads_take_turns)
