@@ -88,7 +88,7 @@ FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 SIM_TESTS := $(wildcard tests/sim/test_*.c)
 SIM_SOURCES := tests/sim/driver.c $(wildcard tests/unit/stub_*.c)
 SIM_ENGINE := $(wildcard tests/sim/*.cpp)
-C_SOURCES := $(RUNTIME_SOURCES) $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
+C_SOURCES := $(RUNTIME_SOURCES) runtime/source_none.c $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
 	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c)
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)

@@ -26,8 +26,9 @@ static void make_tree(const char *init) {
     unit_write_text(path, "template a\n");
 }
 
-#define KERNEL                                                                                                   \
-    "{ name = 'main', spec = 'kernel=main', entry = 'vf_main', threads = other.threads, shared_bytes = 4096.0, " \
+#define KERNEL                                                                                                       \
+    "{ name = 'main', spec = 'kernel=main', entry = 'vf_main', boxes = '', threads = other.threads, shared_bytes = " \
+    "4096.0, "                                                                                                       \
     "blocks_per_sm = 2, registers = 255 }"
 #define TREE                                                                  \
     "local other = require 'gen.other'\n"                                     \
