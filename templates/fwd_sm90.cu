@@ -508,13 +508,17 @@ KERNEL(THREADS, 1) $(entry)(PARAMETER ForwardSm90Args args) {
     }
     block_sync();
     if (warp < 4) {
+        //% if consumers > 1 then
         decrease_registers<HELPER_REGISTERS>();
+        //% end -- consumers
         wait_for_predecessor();
         if (warp == 0) Scheduler{args, barriers}.run();
         if (warp == 1 && lane_index() == 0) Loader{args, shared, barriers}.load_qk();
         if (warp == 2 && lane_index() == 0) Loader{args, shared, barriers}.load_v();
     } else {
+        //% if consumers > 1 then
         increase_registers<CONSUMER_REGISTERS>();
+        //% end -- consumers
         Consumer(args, shared, barriers, warp / 4 - 1, warp % 4).run();
     }
 }
