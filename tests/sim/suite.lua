@@ -67,14 +67,29 @@ function suite.run_seed(variant, seed, problems, options)
   return passed, failed, output
 end
 
+-- The first lines of a text, none of them endless.
+local function head(text, count)
+  local out = {}
+  for line in text:gmatch("[^\n]+") do
+    if #out == count then break end
+    out[#out + 1] = #line > 1000 and line:sub(1, 1000) .. "..." or line
+  end
+  return table.concat(out, "\n")
+end
+
+local FAILURES_SHOWN = 3
+
 local function run(name, from, to)
   local variant = assert(variants.by_name[name], "no variant " .. tostring(name))
-  local passed, failed = 0, 0
+  local passed, failed, shown = 0, 0, 0
   for seed = from, to do
     local good, bad, output = suite.run_seed(variant, seed, cases.problems(variant, seed))
     passed, failed = passed + good, failed + bad
-    if bad > 0 then io.write(("%s seed %d\n%s"):format(name, seed, output)) end
-    io.stdout:flush()
+    if bad > 0 and shown < FAILURES_SHOWN then
+      shown = shown + 1
+      print(("%s seed %d:\n%s"):format(name, seed, head(output, 24)))
+      io.stdout:flush()
+    end
   end
   print(("%d passed, %d failed"):format(passed, failed))
   return failed == 0
