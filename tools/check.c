@@ -157,7 +157,8 @@ static vf_status check_problem(struct check *check, vf_context *context) {
 static int check_all(struct check *check, const struct problem_list *list, vf_context *context) {
     char label[COMMAND_LABEL];
     int code = CODE_OK;
-    for (size_t i = (size_t)check->options->resume - 1; i < list->count; i++) {
+    const bool first = check->options->first;
+    for (size_t i = (size_t)check->options->resume - 1; i < list->count && !(first && check->failed); i++) {
         if (command_interrupted()) {
             output_error("interrupted; --resume %zu goes on from here", i + 1);
             return CODE_INTERRUPTED;

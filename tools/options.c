@@ -156,6 +156,7 @@ static const struct option own_options[] = {
      "first compile all kernels in parallel processes, timed apart"},
     {"jobs", "N", COUNT, GROUP_VERB, CHECK | BUILD, 'j', FIELD(jobs), "processes that compile (all cores)"},
     {"worker", NULL, SWITCH, GROUP_VERB, CHECK | BUILD, 0, FIELD(worker), NULL},  // one of these
+    {"first", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(first), "stop at the first problem that is not right"},
     {"resume", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(resume), "start with problem N of the list, counted from 1"},
     {"duration", "S", SECONDS, GROUP_VERB, BENCH, 0, FIELD(duration), "seconds of measuring for each pass (0.25)"},
     {"host", NULL, SWITCH, GROUP_VERB, BENCH, 0, FIELD(host),

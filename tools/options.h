@@ -59,7 +59,7 @@ struct options {
     const char *suite, *filter;
     int64_t repeat, jobs, resume;
     double duration;
-    bool invariance, contiguous, spoil, checked, served, precompile, host;
+    bool first, invariance, contiguous, spoil, checked, served, precompile, host;
 };
 
 // A driver that a program brings along by linking it: the simulator. --backend NAME or NAME:SETTINGS opens it.
