@@ -25,6 +25,7 @@ constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
 constexpr int THREADS = GROUP_THREADS * (CONSUMERS + 1);
 constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+constexpr int PLENTY = 64;  // items for every block, so that several heads may travel as one
 constexpr int HELPER_REGISTERS = $(budget.helper_registers);
 constexpr int CONSUMER_REGISTERS = $(budget.consumer_registers);
 static_assert(TILE_M == GROUP_ROWS * CONSUMERS, "a consumer warpgroup owns 64 rows");
@@ -123,10 +124,11 @@ struct Scheduler {
 
     DEVICE void run() const {
         const ListReader list(args.schedule);
-        const int chunk = chunk_of(list.blocks, args.heads);  // heads that travel as one item
+        const int chunk = chunk_of(list.blocks, args.heads, PLENTY);  // heads that travel as one item
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<TILE_SLOTS> ring;
-        // WHY the first is not drawn: blocks then begin in step, and those that read the same keys go on doing so at the same time.
+        // WHY the first is not drawn: blocks then begin in step, and those that read the same keys go on doing so at the same time. WHY the others
+        // are drawn when there is a slot for them and not before: the later, the more evenly work is spread at the end.
         for (u64 ticket = block_index();; ticket = draw()) {
             const Work drawn = decode_work(list, ticket, args.heads / chunk, larger(args.group / chunk, 1),
                                            static_cast<float>((HEAD_DIM + HEAD_DIM_V) * 2 * chunk));
@@ -141,7 +143,7 @@ struct Scheduler {
                 else
                     publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
             }
-            warp_sync();
+            wait_for_slot(ring);
         }
         publish(ring, {});
     }
@@ -152,9 +154,13 @@ struct Scheduler {
         if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
         return shuffle(ticket, 0) + grid_blocks();
     }
+    DEVICE void wait_for_slot(const Ring<TILE_SLOTS> &ring) const {
+        if (lane_index() == 0) mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
+        warp_sync();
+    }
     DEVICE void publish(Ring<TILE_SLOTS> &ring, const Tile &tile) const {
+        wait_for_slot(ring);
         if (lane_index() == 0) {
-            mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
             tile_slot(ring.slot) = tile;
             mbarrier_arrive(barriers.tile_full(ring.slot));
         }

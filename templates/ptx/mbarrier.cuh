@@ -18,17 +18,19 @@ DEVICE void mbarrier_arrive(u32 barrier) {
 DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// mbarrier.try_wait.parity.shared::cta.b64, sm_90, ISA 7.8, until the phase has ended: acquire, block scope. A wait that a whole warp needs is
+// mbarrier.try_wait.parity.shared::cta.b64, sm_90, ISA 7.8, until the phase has ended: acquire, block scope. The thread may sleep for up to
+// MOST_NANOSECONDS in between: polling takes issue slots and power from those who compute. A wait that a whole warp needs is
 // one lane's, then a warp sync: a lane that polls late may find the next phase over as well.
+constexpr u32 MOST_NANOSECONDS = 10000000;
 DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
     u32 done;
     do {
         asm volatile(
             "{ .reg .pred p;\n"
-            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;\n"
             "selp.u32 %0, 1, 0, p; }"
             : "=r"(done)
-            : "r"(barrier), "r"(parity)
+            : "r"(barrier), "r"(parity), "r"(MOST_NANOSECONDS)
             : "memory");
     } while (done == 0);
 }
