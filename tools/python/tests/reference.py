@@ -40,7 +40,11 @@ def one(q, k, v, mask, scale, softcap):
     x = x.masked_fill(~mask, -torch.inf)
     seen = mask.any(-1)
     safe = torch.where(seen[:, None], x, torch.zeros_like(x))
-    lse = torch.where(seen, torch.logsumexp(safe, -1), torch.full_like(safe[..., 0], -torch.inf)) if x.shape[-1] else x.new_full(x.shape[:2], -torch.inf)
+    lse = (
+        torch.where(seen, torch.logsumexp(safe, -1), torch.full_like(safe[..., 0], -torch.inf))
+        if x.shape[-1]
+        else x.new_full(x.shape[:2], -torch.inf)
+    )
     weights = torch.where(seen[:, None], torch.softmax(safe, -1), torch.zeros_like(x)) if x.shape[-1] else x
     return torch.einsum("hij,jhd->ihd", weights.to(v.dtype), v), lse
 

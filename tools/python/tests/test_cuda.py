@@ -224,9 +224,7 @@ def test_attention_beside_an_mlp_in_one_linear():
     joined.backward(torch.randn_like(joined))
     assert seen[0].stride() == (9728, 96, 1)
     with varflash.copies(False):
-        again = torch.autograd.grad(
-            flash_attn_varlen_func(q, k, v, cu, cu, deterministic=True), (q, k, v), seen[0].contiguous()
-        )
+        again = torch.autograd.grad(flash_attn_varlen_func(q, k, v, cu, cu, deterministic=True), (q, k, v), seen[0].contiguous())
     assert all(torch.equal(a, b.grad) for a, b in zip(again, (q, k, v)))
 
 

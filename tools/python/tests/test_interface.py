@@ -37,7 +37,9 @@ def test_versions_agree(device):
     used = torch.tensor([3, 0, 9], dtype=torch.int32, device=device)
     keywords = dict(seqused_q=used, seqused_k=used, softmax_scale=0.3, causal=True, window_size=(4, -1), softcap=3.0)
     two = flash_attn_varlen_func(q, k, v, cu, cu, return_lse=True, **keywords)
-    three = fa3.flash_attn_varlen_func(q, k, v, cu, cu, 9, 9, used, used, 0.3, True, window_size=(4, -1), softcap=3.0, return_attn_probs=True)
+    three = fa3.flash_attn_varlen_func(
+        q, k, v, cu, cu, 9, 9, used, used, 0.3, True, window_size=(4, -1), softcap=3.0, return_attn_probs=True
+    )
     four = fa4.flash_attn_varlen_func(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, return_lse=True, **{**keywords, "window_size": (4, None)})
     assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(two, three, four))
     assert fa4.flash_attn_func(q[None], k[None], v[None])[1] is None

@@ -96,9 +96,7 @@ def test_opcheck(device, options):
     out, lse = torch.ops.varflash.forward(q, k, v, cu, cu, used, used, *options)
     saved = [t.detach() for t in (q, k, v, out, lse)]
     for dlse in (None, torch.randn_like(lse)):
-        torch.library.opcheck(
-            torch.ops.varflash.backward.default, (torch.randn_like(saved[3]), dlse, *saved, cu, cu, used, used, *options)
-        )
+        torch.library.opcheck(torch.ops.varflash.backward.default, (torch.randn_like(saved[3]), dlse, *saved, cu, cu, used, used, *options))
 
 
 def test_operator_gradients_equal_eager(device):

@@ -86,9 +86,7 @@ _OPTIONS = "float softmax_scale, float softcap, bool causal, int window_left, in
 # Inputs keep the strides that they have in eager mode.
 _TAGS = (torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag)
 
-torch.library.define(
-    "varflash::forward", f"(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)", tags=_TAGS
-)
+torch.library.define("varflash::forward", f"(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)", tags=_TAGS)
 torch.library.define(
     "varflash::backward",
     f"(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_LENGTHS}, {_OPTIONS})"
@@ -189,7 +187,9 @@ _function_transform = torch._C._functorch.peek_interpreter_stack
 
 def _refuse_transforms(*tensors):
     if _function_transform() is not None:
-        raise Unsupported("torch.func: vmap, grad, jvp and the like have no rule for varflash; use torch.autograd, and a packed batch for vmap")
+        raise Unsupported(
+            "torch.func: vmap, grad, jvp and the like have no rule for varflash; use torch.autograd, and a packed batch for vmap"
+        )
     if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
         raise Unsupported("forward-mode AD: varflash has no rule for dual tensors; use reverse mode")
 

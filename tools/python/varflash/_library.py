@@ -141,7 +141,9 @@ def load():
             if _library is None:
                 paths = _candidates()
                 if not paths:
-                    raise ImportError("libvarflash.so was not found: build it (make lib), install the wheel, or name it in VARFLASH_LIBRARY")
+                    raise ImportError(
+                        "libvarflash.so was not found: build it (make lib), install the wheel, or name it in VARFLASH_LIBRARY"
+                    )
                 _library = _open(paths[0])
     return _library
 

@@ -27,9 +27,7 @@ def flash_attn_func(
 ):
     """See varflash.flash_attn_func."""
     _flash.refuse(dict(qv=qv, gather_kv_indices=gather_kv_indices, learnable_sink=learnable_sink, **others))
-    result = _flash.flash_attn_func(
-        q, k, v, 0.0, softmax_scale, causal, window_size, softcap, None, deterministic, return_lse=return_lse
-    )
+    result = _flash.flash_attn_func(q, k, v, 0.0, softmax_scale, causal, window_size, softcap, None, deterministic, return_lse=return_lse)
     return _pair(result, return_lse)
 
 
@@ -60,9 +58,7 @@ def flash_attn_varlen_func(
     **others,
 ):
     """See varflash.flash_attn_varlen_func."""
-    _flash.refuse(
-        dict(qv=qv, gather_kv_indices=gather_kv_indices, page_table=page_table, learnable_sink=learnable_sink, **others)
-    )
+    _flash.refuse(dict(qv=qv, gather_kv_indices=gather_kv_indices, page_table=page_table, learnable_sink=learnable_sink, **others))
     result = _flash.flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, softmax_scale, causal, window_size, softcap, None,
         deterministic, seqused_q=seqused_q, seqused_k=seqused_k, return_lse=return_lse,

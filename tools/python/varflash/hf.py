@@ -171,7 +171,9 @@ def attention(
         raise Unsupported("s_aux: attention sinks are not supported")
     if attention_mask is not None and (attention_mask.dtype is not torch.int32 or attention_mask.dim() != 4):
         found = f"{attention_mask.dtype} with {attention_mask.dim()} dimensions"
-        raise Unsupported(f"attention_mask: is {found}; a 2-D mask of real tokens that the model gives to transformers is possible, or none")
+        raise Unsupported(
+            f"attention_mask: is {found}; a 2-D mask of real tokens that the model gives to transformers is possible, or none"
+        )
     if query.dtype is torch.float32 and query.device.type != "cpu" and not torch.is_autocast_enabled(query.device.type):
         # Layers that some trainers keep in float32 hand on float32; the projections know the type of the model.
         dtype = next(layer.weight.dtype for layer in module.modules() if isinstance(layer, torch.nn.Linear))
