@@ -10,7 +10,7 @@ local args = {}
 local SIZE = { ptr = 8, i64 = 8, u64 = 8, i32 = 4, u32 = 4, f32 = 4, TensorMap = 128 }
 local ALIGN = { TensorMap = 64 } -- others: their size
 
--- Each struct: name, then fields { type, name, meaning }.
+-- Each struct: name, then fields { type, name, meaning, count = elements if it is an array }.
 args.structs = {
   { name = "Operand", -- element (batch, row, head, column) is data[batch * batch_stride + row * row_stride + head * head_stride + column]
     { "ptr", "data", "first element" },
@@ -43,6 +43,9 @@ args.structs = {
     { "ptr", "first_block", "i64[entries + 1]: blocks of all earlier entries" },
     { "ptr", "sequences", "Sequence[entries]" },
   },
+  { name = "SchedulePart", -- counts of a share of the sequences: of each bin of the two lists, and of accumulators (templates/schedule.cu)
+    { "u64", "bins", "entries << 36 | blocks", count = 2 * 256 + 1 },
+  },
   { name = "ScheduleArgs",
     { "Lengths", "cu_q", "[batch + 1]; absent: batched, every slot is q_rows long" },
     { "Lengths", "cu_k", "[batch + 1]; absent: batched" },
@@ -54,10 +57,12 @@ args.structs = {
     { "i64", "q_rows", "rows of q: of the packed tensor, or of one slot" },
     { "i64", "k_rows", "rows of k" },
     { "i64", "accumulator_limit", "rows of dQ accumulators there are" },
+    { "i64", "share", "sequences of one block of threads" },
+    { "ptr", "parts", "SchedulePart of each block; null: there is one block, which counts and places" },
     { "i32", "tile_m", "" },
     { "i32", "tile_n", "" },
     { "i32", "fill", "1: rows where no token lives become entries" },
-    { "i32", "reserved", "" },
+    { "i32", "counted", "1: parts are there, 0: they are to be counted" },
   },
   { name = "ForwardArgs",
     { "Operand", "q", "" },
@@ -186,7 +191,7 @@ function args.layout(struct)
     if not size then error(struct.name .. "." .. field[2] .. ": unknown type " .. field[1]) end
     local unit = nested and nested.align or ALIGN[field[1]] or size
     if offset % unit ~= 0 then error(struct.name .. "." .. field[2] .. ": would need padding") end
-    offsets[i], offset, align = offset, offset + size, math.max(align, unit)
+    offsets[i], offset, align = offset, offset + size * (field.count or 1), math.max(align, unit)
   end
   if align > 8 then offset = (offset + align - 1) // align * align end
   if offset % align ~= 0 then error(struct.name .. ": would need padding at its end") end
@@ -204,6 +209,10 @@ local function snake(name)
   return (name:gsub("([%l%d])(%u)", "%1_%2"):lower())
 end
 
+local function array_text(field)
+  return field.count and ("[%d]"):format(field.count) or ""
+end
+
 -- All structs as CUDA text. A ptr is a u64: templates cast it once, through pointer<T>() of ptx/builtins.cuh.
 function args.cuda()
   local out = {}
@@ -211,7 +220,7 @@ function args.cuda()
     out[#out + 1] = "struct " .. struct.name .. " {"
     for _, field in ipairs(struct) do
       local note = field[3] ~= "" and "  // " .. field[3] or ""
-      out[#out + 1] = ("    %s %s;%s"):format(CUDA_TYPE[field[1]] or field[1], field[2], note)
+      out[#out + 1] = ("    %s %s%s;%s"):format(CUDA_TYPE[field[1]] or field[1], field[2], array_text(field), note)
     end
     out[#out + 1] = "};"
     out[#out + 1] = ("static_assert(sizeof(%s) == %d, \"ORDER args\");"):format(struct.name, by_name[struct.name].size)
@@ -235,7 +244,7 @@ function args.c_header()
     for _, field in ipairs(struct) do
       local c_type = C_TYPE[field[1]] or "struct kernel_" .. snake(field[1])
       local note = field[3] ~= "" and " // " .. field[3] or ""
-      out[#out + 1] = ("    %s %s;%s"):format(c_type, field[2], note)
+      out[#out + 1] = ("    %s %s%s;%s"):format(c_type, field[2], array_text(field), note)
     end
     out[#out + 1] = "};"
     for i, field in ipairs(struct) do

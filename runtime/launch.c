@@ -46,12 +46,22 @@ static int64_t accumulator_rows(const struct call *call, int tile_m, int tile_n)
     return (divide_up(call->total_q, tile_m) + sequences) * tile_m;
 }
 
+// A block of threads lists about so many sequences as fast as it starts; more are shared out. Every block reads the
+// counts of all, which bounds their number.
+enum { SHARE = 2048, SHARES_MAX = 64 };
+
+static int64_t shares_of(int64_t batch) {
+    return batch <= SHARE ? 1 : smaller(divide_up(batch, SHARE), SHARES_MAX);
+}
+
 vf_status launch_layout(const struct call *call, int tile_m, int tile_n, struct layout *layout) {
     struct cursor cursor = {0, false};
     layout->entries = 2 * call->batch + 1;  // a sequence and a gap each, and a gap before the first
+    layout->shares = shares_of(call->batch);
     layout->stat_rows = call->backward ? call->total_q : 0;
     layout->accumulator_rows = call->backward ? accumulator_rows(call, tile_m, tile_n) : 0;
     layout->report = add_part(&cursor, 1, 1, sizeof(struct kernel_check_report));
+    layout->parts = add_part(&cursor, layout->shares > 1 ? layout->shares : 0, 1, sizeof(struct kernel_schedule_part));
     layout->by_q = add_schedule(&cursor, layout->entries);
     if (call->backward) {
         layout->by_k = add_schedule(&cursor, layout->entries);
@@ -149,6 +159,8 @@ static void pack_schedule(const struct call *call, const struct layout *layout, 
         .q_rows = call->rows_q,
         .k_rows = call->rows_k,
         .accumulator_limit = layout->accumulator_rows,
+        .share = call->batch > 0 ? divide_up(call->batch, layout->shares) : 1,
+        .parts = layout->shares > 1 ? address(call->problem->workspace) + layout->parts : 0,
         .tile_m = plan->tile_m,
         .tile_n = plan->tile_n,
         .fill = call->problem->fill == VF_FILL_ZERO,
@@ -338,17 +350,31 @@ vf_status launch_check(const struct call *call, const struct variant *check, con
     return lengths_status(call, report.fault, report.found);
 }
 
+// One launch, or with several shares two: they are counted, then placed.
+static vf_status launch_schedule(const struct call *call, const struct variant *variant, int index,
+                                 const struct layout *layout, const struct scope *scope, uint64_t *launched) {
+    union arguments arguments;
+    pack_schedule(call, layout, &variant->choice.plan, &arguments.schedule);
+    const unsigned grid = (unsigned)layout->shares;
+    if (grid > 1) {
+        VF_TRY(launch(call, variant, index, scope, grid, false, &arguments));
+        ++*launched;
+        arguments.schedule.counted = 1;
+    }
+    VF_TRY(launch(call, variant, index, scope, grid, grid > 1, &arguments));
+    ++*launched;
+    return VF_OK;
+}
+
 vf_status launch_call(const struct call *call, const struct variant *variant, const struct layout *layout,
                       const struct scope *scope, uint64_t *launched) {
     const struct source_plan *plan = &variant->choice.plan;
     for (int i = 0; i < plan->kernel_count; i++) {
         union arguments arguments;
-        unsigned grid = 1;
-        if (variant->roles[i] != ROLE_SCHEDULE) grid = grid_of(call, layout, variant, i);
         switch (variant->roles[i]) {
             case ROLE_SCHEDULE:
-                pack_schedule(call, layout, plan, &arguments.schedule);
-                break;
+                VF_TRY(launch_schedule(call, variant, i, layout, scope, launched));
+                continue;
             case ROLE_FORWARD:
                 pack_forward(call, layout, &arguments.forward);
                 break;
@@ -374,7 +400,7 @@ vf_status launch_call(const struct call *call, const struct variant *variant, co
             VF_TRY(tensor_map_encode(call, &variant->maps[i].boxes[m], call->problem->workspace, scope->api,
                                      &arguments.maps[m]));
         }
-        VF_TRY(launch(call, variant, i, scope, grid, i > 0, &arguments));
+        VF_TRY(launch(call, variant, i, scope, grid_of(call, layout, variant, i), i > 0, &arguments));
         ++*launched;
     }
     return VF_OK;

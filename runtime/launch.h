@@ -15,9 +15,11 @@
 struct layout {
     size_t report;      // checked mode's
     size_t by_q, by_k;  // schedules
+    size_t parts;       // counts of the shares of a large batch
     size_t stats, accumulator, turns;
     size_t total;     // bytes in all
     int64_t entries;  // of a schedule, at most
+    int64_t shares;   // of the sequences: blocks of threads of the schedule kernel
     int64_t stat_rows, accumulator_rows;
 };
 

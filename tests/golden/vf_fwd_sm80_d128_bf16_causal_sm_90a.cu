@@ -86,6 +86,8 @@ DEVICE u32 opaque(u32 value) {
     asm volatile("" : "+r"(value));
     return value;
 }
+// A condition that hardly ever holds: what depends on it goes out of the way of loops.
+DEVICE bool unlikely(bool condition) { return __builtin_expect(condition, false); }
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
@@ -190,6 +192,12 @@ DEVICE Vector4 load_shared(u32 address) {
 template <typename T> DEVICE T load(const T *address) { return *address; }
 template <typename T> DEVICE void store(T *address, T value) { *address = value; }
 
+// st.global.v4.u32, sm_20, ISA 2.0: 16 bytes at once, whatever the compiler would rather do.
+DEVICE void store(Vector4 *address, Vector4 v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 // ld.global.L1::no_allocate, sm_70, ISA 7.4: 16 bytes read once.
 DEVICE Vector4 load_once(const Vector4 *address) {
     Vector4 v;
@@ -279,6 +287,10 @@ struct Schedule {
     u64 sequences;  // Sequence[entries]
 };
 static_assert(sizeof(Schedule) == 24, "ORDER args");
+struct SchedulePart {
+    u64 bins[513];  // entries << 36 | blocks
+};
+static_assert(sizeof(SchedulePart) == 4104, "ORDER args");
 struct ScheduleArgs {
     Lengths cu_q;  // [batch + 1]; absent: batched, every slot is q_rows long
     Lengths cu_k;  // [batch + 1]; absent: batched
@@ -290,12 +302,14 @@ struct ScheduleArgs {
     i64 q_rows;  // rows of q: of the packed tensor, or of one slot
     i64 k_rows;  // rows of k
     i64 accumulator_limit;  // rows of dQ accumulators there are
+    i64 share;  // sequences of one block of threads
+    u64 parts;  // SchedulePart of each block; null: there is one block, which counts and places
     i32 tile_m;
     i32 tile_n;
     i32 fill;  // 1: rows where no token lives become entries
-    i32 reserved;
+    i32 counted;  // 1: parts are there, 0: they are to be counted
 };
-static_assert(sizeof(ScheduleArgs) == 160, "ORDER args");
+static_assert(sizeof(ScheduleArgs) == 176, "ORDER args");
 struct ForwardArgs {
     Operand q;
     Operand k;

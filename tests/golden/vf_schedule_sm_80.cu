@@ -2,12 +2,12 @@
 //
 //   varflash show --spec 'kernel=schedule arch=sm_80'
 //
-// Budget: 768 threads, 4120 bytes of shared memory, 1 blocks per SM, 80 registers per thread.
+// Budget: 1024 threads, 4128 bytes of shared memory, 1 blocks per SM, 64 registers per thread.
 
 // ---- Contract ---------------------------------------------------------------------------------------------------------
 //
-// Turns lengths on the device into the work lists that the attention kernels draw from. One block of threads, O(batch), no host in
-// between: a captured graph replays it with other lengths in the same buffers.
+// Turns lengths on the device into the work lists that the attention kernels draw from. O(batch), no host in between: a captured graph
+// replays it with other lengths in the same buffers.
 //
 //     cu_seqlens, seqused  ->  by_q: entries in blocks of tile_m rows of q    by_k: entries in blocks of tile_n rows of k
 //
@@ -15,6 +15,9 @@
 // the last). A gap is an entry whose other side is empty: rows that see nothing are written as zeros anyway, and a batch
 // without gaps pays nothing. Entries stand in decreasing order of the other side's length (what one block of an entry costs), to within an
 // eighth of an octave: a counting sort. Their order among equals is arbitrary; no result depends on it.
+//
+// A small batch is counted and placed by one block of threads in one launch. A large one is divided into shares, a block of threads each, and
+// takes two: each block counts its share, then each places its own, knowing from the counts of all where it begins.
 //
 // Whatever the lengths say, every range lies inside the tensors: all clamping is here, once.
 
@@ -82,6 +85,8 @@ DEVICE u32 opaque(u32 value) {
     asm volatile("" : "+r"(value));
     return value;
 }
+// A condition that hardly ever holds: what depends on it goes out of the way of loops.
+DEVICE bool unlikely(bool condition) { return __builtin_expect(condition, false); }
 // A value that is the same in all lanes, in a form in which the compiler knows it.
 template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
 DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
@@ -186,6 +191,12 @@ DEVICE Vector4 load_shared(u32 address) {
 template <typename T> DEVICE T load(const T *address) { return *address; }
 template <typename T> DEVICE void store(T *address, T value) { *address = value; }
 
+// st.global.v4.u32, sm_20, ISA 2.0: 16 bytes at once, whatever the compiler would rather do.
+DEVICE void store(Vector4 *address, Vector4 v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 // ld.global.L1::no_allocate, sm_70, ISA 7.4: 16 bytes read once.
 DEVICE Vector4 load_once(const Vector4 *address) {
     Vector4 v;
@@ -216,7 +227,7 @@ DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
 
 
 
-constexpr int THREADS = 768;
+constexpr int THREADS = 1024;
 constexpr int BINS = 256;               // 8 an octave of lengths below 2^30; the last is for empty sides
 constexpr int LONGEST = (1 << 30) - 1;  // tile arithmetic of the attention kernels is 32-bit
 
@@ -256,6 +267,10 @@ struct Schedule {
     u64 sequences;  // Sequence[entries]
 };
 static_assert(sizeof(Schedule) == 24, "ORDER args");
+struct SchedulePart {
+    u64 bins[513];  // entries << 36 | blocks
+};
+static_assert(sizeof(SchedulePart) == 4104, "ORDER args");
 struct ScheduleArgs {
     Lengths cu_q;  // [batch + 1]; absent: batched, every slot is q_rows long
     Lengths cu_k;  // [batch + 1]; absent: batched
@@ -267,12 +282,14 @@ struct ScheduleArgs {
     i64 q_rows;  // rows of q: of the packed tensor, or of one slot
     i64 k_rows;  // rows of k
     i64 accumulator_limit;  // rows of dQ accumulators there are
+    i64 share;  // sequences of one block of threads
+    u64 parts;  // SchedulePart of each block; null: there is one block, which counts and places
     i32 tile_m;
     i32 tile_n;
     i32 fill;  // 1: rows where no token lives become entries
-    i32 reserved;
+    i32 counted;  // 1: parts are there, 0: they are to be counted
 };
-static_assert(sizeof(ScheduleArgs) == 160, "ORDER args");
+static_assert(sizeof(ScheduleArgs) == 176, "ORDER args");
 struct ForwardArgs {
     Operand q;
     Operand k;
@@ -395,10 +412,20 @@ static_assert(sizeof(CheckReport) == 16, "ORDER args");
 // Lengths as the caller's tensors give them: int32 or int64, possibly absent. Only schedule.cu and check_lengths.cu read them.
 
 
-DEVICE i64 read_length(const Lengths &lengths, i64 index) {
-    return lengths.wide ? load(pointer<const i64>(lengths.data) + index)
-                        : load(pointer<const i32>(lengths.data) + index);
+// A length as it is loaded: two words, of an int32 the same one twice, so that nothing branches on the type and nothing waits for memory.
+struct RawLength {
+    u32 low, high;
+};
+DEVICE RawLength load_length(const Lengths &lengths, i64 index) {
+    const u32 *words = pointer<const u32>(lengths.data) + index * (1 + lengths.wide);
+    return {load(words), load(words + lengths.wide)};
 }
+DEVICE i64 length_of(const Lengths &lengths, const RawLength &raw) {
+    const i64 wide = static_cast<i64>(static_cast<u64>(raw.high) << 32 | raw.low);
+    return lengths.wide ? wide : static_cast<i64>(static_cast<int>(raw.low));
+}
+DEVICE i64 read_length(const Lengths &lengths, i64 index) { return length_of(lengths, load_length(lengths, index)); }
+
 DEVICE i64 clamp(i64 value, i64 low, i64 high) { return smaller(larger(value, low), high); }
 // Order between blocks and between kernels.
 
@@ -427,18 +454,55 @@ constexpr int COUNT_SHIFT = 36;
 constexpr u64 ONE_ENTRY = static_cast<u64>(1) << COUNT_SHIFT;
 constexpr u64 BLOCKS_MASK = ONE_ENTRY - 1;
 
+constexpr int LISTS = 2;                       // by q, by k
+constexpr int ACCUMULATOR_BIN = LISTS * BINS;  // blocks of dQ accumulators
+constexpr int ALL_BINS = ACCUMULATOR_BIN + 1;
+
 struct Shared {
-    u64 bins[2][BINS];  // by q, by k
-    u64 totals[2];
-    u64 accumulator_rows;
+    u64 bins[ALL_BINS];
+    u64 totals[LISTS + 1];
 };
-static_assert(sizeof(Shared) == 4120, "the kernel and its budget agree");
+static_assert(sizeof(Shared) == 4128, "the kernel and its budget agree");
+static_assert(sizeof(SchedulePart) == sizeof(Shared::bins), "a part is a share's bins");
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-// Block syncs between the phases: clear, count, scan, place, close.
+// Block syncs between the steps: clear, count or gather, scan, place.
 
-// ---- Roles ------------------------------------------------------------------------------------------------------------
+// ---- Lengths ----------------------------------------------------------------------------------------------------------
+
+// One side of one sequence.
+struct Side {
+    i64 begin;
+    int used, gap;  // rows; of the gap behind the used ones
+};
+struct Sides {
+    Side q, k;
+};
+
+// What is read of a side, not yet looked at, so that all of a sequence's loads are under way together.
+struct RawSide {
+    RawLength begin, end, used;
+};
+DEVICE RawSide load_side(const Lengths &cu, const Lengths &used, i64 index) {
+    RawSide raw = {};
+    if (cu.data) {
+        raw.begin = load_length(cu, index);
+        raw.end = load_length(cu, index + 1);
+    }
+    if (used.data) raw.used = load_length(used, index);
+    return raw;
+}
+DEVICE Side clamp_side(const RawSide &raw, const Lengths &cu, const Lengths &used, bool last, i64 rows) {
+    const i64 begin = cu.data ? clamp(length_of(cu, raw.begin), 0, rows) : 0;
+    const i64 end = cu.data ? clamp(length_of(cu, raw.end), begin, rows) : rows;
+    const i64 length =
+        smaller(used.data ? clamp(length_of(used, raw.used), 0, end - begin) : end - begin, static_cast<i64>(LONGEST));
+    const i64 unused = (cu.data && last ? rows : end) - begin - length;
+    return {begin, static_cast<int>(length), static_cast<int>(smaller(unused, static_cast<i64>(LONGEST)))};
+}
+
+// ---- Bins -------------------------------------------------------------------------------------------------------------
 
 // Longer sides get lower bins.
 DEVICE int bin_of(int length) {
@@ -448,155 +512,137 @@ DEVICE int bin_of(int length) {
     return BINS - 2 - (octave * 8 + eighth);
 }
 
-// Adds to a shared counter for every active lane of the warp, all lanes taking part; gives what stood there before. Equal bins, the common
-// case of equal lengths, cost one atomic for the warp.
-DEVICE u64 take(u64 *bins, int bin, u64 amount, bool active) {
-    const u32 lanes = warp_ballot(active);
-    if (lanes == 0) return 0;
+DEVICE u32 blocks_of(int rows, int tile) {
+    return (static_cast<u32>(rows) + static_cast<u32>(tile) - 1) / static_cast<u32>(tile);
+}
+
+// Adds an entry of `blocks` blocks to a bin for each of `lanes`, all lanes of the warp taking part; gives what stood there before. Equal bins,
+// the common case of equal lengths, cost one atomic for the warp.
+DEVICE u64 take(u64 *bins, int bin, u32 blocks, u32 lanes) {
+    const bool active = lanes >> lane_index() & 1;
     const int common = shuffle(bin, lowest_bit(lanes));
-    if (warp_ballot(active && bin != common) != 0) return active ? atomic_add(&bins[bin], amount) : 0;
-    const u64 own = active ? amount : 0;
-    u64 sum = own;
+    if (warp_any(active && bin != common)) return active ? atomic_add(&bins[bin], ONE_ENTRY + blocks) : 0;
+    const u32 own = active ? blocks : 0;
+    u32 sum = own;
 #pragma unroll
     for (int distance = 1; distance < WARP; distance *= 2) {
-        const u64 lower = shuffle_up(sum, distance);
+        const u32 lower = shuffle_up(sum, distance);
         if (lane_index() >= distance) sum += lower;
     }
     u64 before = 0;
-    if (lane_index() == WARP - 1) before = atomic_add(&bins[common], sum);
-    return shuffle(before, WARP - 1) + sum - own;
+    if (lane_index() == WARP - 1) before = atomic_add(&bins[common], population(lanes) * ONE_ENTRY + sum);
+    const u32 lower_lanes = lanes & ((1u << lane_index()) - 1);
+    return shuffle(before, WARP - 1) + population(lower_lanes) * ONE_ENTRY + (sum - own);
 }
 
-// One side of one sequence.
-struct Side {
-    i64 begin, gap_begin, lead;  // lead: rows before the first sequence, in sequence 0 of a packed tensor
-    i64 gap;
-    int used;
-};
-struct RawSide {
-    i64 begin, end, used;
-};
-
-DEVICE RawSide read_side(const Lengths &cu, const Lengths &used, i64 index, i64 batch, i64 rows) {
-    RawSide raw = {0, cu.data ? 0 : rows, rows};
-    if (cu.data && batch > 0) {
-        raw.begin = read_length(cu, index);
-        raw.end = read_length(cu, index + 1);
-    }
-    if (used.data && batch > 0) raw.used = read_length(used, index);
-    return raw;
-}
-DEVICE Side clamp_side(const RawSide &raw, const Lengths &cu, i64 index, i64 batch, i64 rows) {
-    const i64 begin = clamp(raw.begin, 0, rows), end = clamp(raw.end, begin, rows);
-    const i64 used = smaller(clamp(raw.used, 0, end - begin), static_cast<i64>(LONGEST));
-    const bool last = cu.data != 0 && index >= batch - 1;
-    const i64 unused = (last ? rows : end) - begin - used;
-    return {begin, begin + used, cu.data != 0 && index == 0 ? begin : 0, unused, static_cast<int>(used)};
-}
-
-DEVICE i64 blocks_of(i64 rows, int tile) { return (rows + tile - 1) / tile; }
-
-// One work list: counts its entries, then places them.
-struct List {
-    const Schedule &schedule;
-    u64 *bins;
-    int tile;
-
-    template <bool PLACE> DEVICE void add(const Sequence &sequence, i64 rows, int other, bool active) const {
-        active = active && rows > 0;
-        const u64 at = take(bins, bin_of(other), ONE_ENTRY + static_cast<u64>(blocks_of(rows, tile)), active);
-        if (PLACE && active) {
-            const i64 position = static_cast<i64>(at >> COUNT_SHIFT);
-            store(pointer<i64>(schedule.first_block) + position, static_cast<i64>(at & BLOCKS_MASK));
-            store(pointer<Sequence>(schedule.sequences) + position, sequence);
-        }
-    }
-    DEVICE void close(u64 total, u64 accumulator_rows) const {
-        const i64 entries = static_cast<i64>(total >> COUNT_SHIFT), blocks = static_cast<i64>(total & BLOCKS_MASK);
-        store(pointer<i64>(schedule.first_block) + entries, blocks);
-        store(pointer<ScheduleHeader>(schedule.header),
-              ScheduleHeader{0, blocks, entries, static_cast<i64>(accumulator_rows)});
-    }
-};
+// ---- Roles ------------------------------------------------------------------------------------------------------------
 
 struct Scheduler {
     const ScheduleArgs &args;
     Shared &shared;
 
-    DEVICE List list(int k_side) const {
-        return {k_side ? args.by_k : args.by_q, shared.bins[k_side], k_side ? args.tile_n : args.tile_m};
+    DEVICE SchedulePart *parts() const { return pointer<SchedulePart>(args.parts); }
+    DEVICE const Schedule &list(int k_side) const { return k_side ? args.by_k : args.by_q; }
+    DEVICE int tile(int k_side) const { return k_side ? args.tile_n : args.tile_m; }
+    static DEVICE int slot(const Lengths &cu, i64 index) { return cu.data ? 0 : static_cast<int>(index); }
+
+    // An entry of a list for every lane that has rows.
+    template <bool PLACING>
+    DEVICE void add(int k_side, const Sequence &sequence, int rows, int other, bool active) const {
+        const u32 lanes = warp_ballot(active && rows > 0);
+        if (lanes == 0) return;
+        const u64 at = take(shared.bins + k_side * BINS, bin_of(other), blocks_of(rows, tile(k_side)), lanes);
+        if (!PLACING || (lanes >> lane_index() & 1) == 0) return;
+        const i64 position = static_cast<i64>(at >> COUNT_SHIFT);
+        store(pointer<i64>(list(k_side).first_block) + position, static_cast<i64>(at & BLOCKS_MASK));
+        store(pointer<Sequence>(list(k_side).sequences) + position, sequence);
+    }
+    template <bool PLACING> DEVICE void add_gap(int k_side, i64 begin, int rows, i64 index, bool active) const {
+        if (!warp_any(active && rows > 0)) return;
+        Sequence gap = {};
+        (k_side ? gap.k_begin : gap.q_begin) = begin;
+        (k_side ? gap.k_len : gap.q_len) = rows;
+        gap.accumulator_row = -1;
+        (k_side ? gap.k_batch : gap.q_batch) = slot(k_side ? args.cu_k : args.cu_q, index);
+        add<PLACING>(k_side, gap, rows, 0, active);
+    }
+    template <bool PLACING>
+    DEVICE void add_side(int k_side, const Sequence &s, const Side &side, int other, i64 index, bool active) const {
+        if (list(k_side).header == 0) return;
+        add<PLACING>(k_side, s, side.used, other, active);
+        if (args.fill == 0) return;
+        add_gap<PLACING>(k_side, side.begin + side.used, side.gap, index, active);
+        // Rows before the first sequence; a slot of a batched tensor begins at 0.
+        const i64 lead = smaller(side.begin, static_cast<i64>(LONGEST));
+        add_gap<PLACING>(k_side, 0, static_cast<int>(lead), index, active && index == 0);
     }
 
     // Rows of dQ accumulators, if the keys take more than one tile: they are summed there. Fits unless lengths are broken; then the
     // sequence is dropped.
-    DEVICE bool allocate(Sequence &sequence, bool active) const {
-        const bool wanted = active && args.by_k.header != 0 && sequence.k_len > args.tile_n && sequence.q_len > 0;
-        const u64 rows = static_cast<u64>(blocks_of(sequence.q_len, args.tile_m)) * args.tile_m;
-        const u64 row = take(&shared.accumulator_rows, 0, rows, wanted);
-        if (!wanted) return true;
-        sequence.accumulator_row = static_cast<i64>(row);
-        return static_cast<i64>(row + rows) <= args.accumulator_limit;
+    template <bool PLACING> DEVICE void allocate(Sequence &s, bool active) const {
+        if (args.by_k.header == 0) return;
+        const u32 lanes = warp_ballot(active && s.k_len > args.tile_n && s.q_len > 0);
+        if (lanes == 0) return;
+        const u32 blocks = blocks_of(s.q_len, args.tile_m);
+        const i64 at = static_cast<i64>(take(shared.bins + ACCUMULATOR_BIN, 0, blocks, lanes) & BLOCKS_MASK);
+        if (!PLACING || (lanes >> lane_index() & 1) == 0) return;
+        s.accumulator_row = at * args.tile_m;
+        if ((at + blocks) * args.tile_m > args.accumulator_limit) s.q_len = s.k_len = 0;
     }
 
-    // A gap of one side.
-    template <bool PLACE> DEVICE void add_gap(int k_side, i64 begin, i64 rows, i64 index, bool active) const {
-        Sequence gap = {};
-        (k_side ? gap.k_begin : gap.q_begin) = begin;
-        (k_side ? gap.k_len : gap.q_len) = static_cast<int>(rows);
-        gap.accumulator_row = -1;
-        (k_side ? gap.k_batch : gap.q_batch) = slot(k_side ? args.cu_k : args.cu_q, index);
-        list(k_side).add<PLACE>(gap, rows, 0, active && args.fill != 0);
-    }
-    static DEVICE int slot(const Lengths &cu, i64 index) { return cu.data ? 0 : static_cast<int>(index); }
-
-    template <bool PLACE>
-    DEVICE void sequence(const RawSide &raw_q, const RawSide &raw_k, i64 index, bool active) const {
-        const Side q = clamp_side(raw_q, args.cu_q, index, args.batch, args.q_rows);
-        const Side k = clamp_side(raw_k, args.cu_k, index, args.batch, args.k_rows);
+    template <bool PLACING> DEVICE void add_sequence(const Sides &sides, i64 index, bool active) const {
         Sequence s;
-        s.q_begin = q.begin;
-        s.k_begin = k.begin;
-        s.stat_row = args.cu_q.data ? q.begin : index * args.q_rows;
+        s.q_begin = sides.q.begin;
+        s.k_begin = sides.k.begin;
+        s.stat_row = args.cu_q.data ? sides.q.begin : index * args.q_rows;
         s.accumulator_row = -1;
-        s.q_len = q.used;
-        s.k_len = k.used;
+        s.q_len = sides.q.used;
+        s.k_len = sides.k.used;
         s.q_batch = slot(args.cu_q, index);
         s.k_batch = slot(args.cu_k, index);
-        if (PLACE && !allocate(s, active)) s.q_len = s.k_len = 0;
-        if (args.by_q.header) {
-            list(0).add<PLACE>(s, q.used, k.used, active);
-            add_gap<PLACE>(0, q.gap_begin, q.gap, index, active);
-            if (warp_any(active && q.lead > 0)) add_gap<PLACE>(0, 0, q.lead, index, active);
-        }
-        if (args.by_k.header) {
-            list(1).add<PLACE>(s, k.used, q.used, active);
-            add_gap<PLACE>(1, k.gap_begin, k.gap, index, active);
-            if (warp_any(active && k.lead > 0)) add_gap<PLACE>(1, 0, k.lead, index, active);
-        }
+        allocate<PLACING>(s, active);
+        add_side<PLACING>(0, s, sides.q, sides.k.used, index, active);
+        add_side<PLACING>(1, s, sides.k, sides.q.used, index, active);
     }
 
     // A packed batch of no sequences is all gap: it is walked as one empty sequence.
-    template <bool PLACE> DEVICE void sequences() const {
-        const i64 count = larger(args.batch, static_cast<i64>(args.cu_q.data || args.cu_k.data ? 1 : 0));
-        if (count == 0) return;
-        // Whole warps stay in the loop together; the next sequence's lengths are on their way while one is worked on.
-        const i64 first = thread_index();
-        RawSide q = read_q(smaller(first, count - 1)), k = read_k(smaller(first, count - 1));
-        for (i64 index = first; index - lane_index() < count; index += THREADS) {
-            const i64 next = smaller(index + THREADS, count - 1);
-            const RawSide next_q = read_q(next), next_k = read_k(next);
-            sequence<PLACE>(q, k, index, index < count);
-            q = next_q;
-            k = next_k;
+    DEVICE Sides sides_of(i64 index) const {
+        const bool any = args.batch > 0, last = index >= args.batch - 1;
+        RawSide q = {}, k = {};
+        if (any && index < args.batch) {
+            q = load_side(args.cu_q, args.used_q, index);
+            k = load_side(args.cu_k, args.used_k, index);
         }
+        return {clamp_side(q, args.cu_q, args.used_q, last, args.q_rows),
+                clamp_side(k, args.cu_k, args.used_k, last, args.k_rows)};
     }
-    DEVICE RawSide read_q(i64 index) const { return read_side(args.cu_q, args.used_q, index, args.batch, args.q_rows); }
-    DEVICE RawSide read_k(i64 index) const { return read_side(args.cu_k, args.used_k, index, args.batch, args.k_rows); }
+
+    // The share's sequences, `own` being this thread's first. Whole warps stay in the loop together.
+    template <bool PLACING> DEVICE void walk(const Sides &own, i64 begin, i64 end) const {
+        i64 index = begin + thread_index();
+        add_sequence<PLACING>(own, index, index < end);
+        for (index += THREADS; index - lane_index() < end; index += THREADS)
+            add_sequence<PLACING>(sides_of(index), index, index < end);
+    }
+
+    // The counts of all shares, and in `before` of the earlier ones: a bin a thread.
+    DEVICE u64 gather() const {
+        const int bin = thread_index();
+        u64 total = 0, before = 0;
+        if (bin >= ALL_BINS) return before;
+        for (int share = 0; share < grid_blocks(); share++) {
+            const u64 count = load(&parts()[share].bins[bin]);
+            total += count;
+            before += share < block_index() ? count : 0;
+        }
+        shared.bins[bin] = total;
+        return before;
+    }
 
     // Exclusive prefix sum of a list's bins; one warp.
     DEVICE void scan(int k_side) const {
         constexpr int PER_LANE = BINS / WARP;
-        u64 *bins = shared.bins[k_side] + lane_index() * PER_LANE;
+        u64 *bins = shared.bins + k_side * BINS + lane_index() * PER_LANE;
         u64 own = 0;
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++) own += bins[i];
@@ -616,19 +662,47 @@ struct Scheduler {
         }
     }
 
+    DEVICE void close(int k_side) const {
+        if (list(k_side).header == 0) return;
+        const i64 entries = static_cast<i64>(shared.totals[k_side] >> COUNT_SHIFT);
+        const i64 blocks = static_cast<i64>(shared.totals[k_side] & BLOCKS_MASK);
+        const i64 accumulator_blocks = static_cast<i64>(shared.totals[LISTS] & BLOCKS_MASK);
+        store(pointer<i64>(list(k_side).first_block) + entries, blocks);
+        store(pointer<ScheduleHeader>(list(k_side).header),
+              ScheduleHeader{0, blocks, entries, accumulator_blocks * args.tile_m});
+    }
+
     DEVICE void run() const {
         const int thread = thread_index();
-        for (int i = thread; i < 2 * BINS; i += THREADS) shared.bins[i / BINS][i % BINS] = 0;
-        if (thread == 0) shared.accumulator_rows = 0;
+        const i64 packed = args.cu_q.data || args.cu_k.data ? 1 : 0, count = larger(args.batch, packed);
+        const i64 begin = block_index() * args.share, end = smaller(begin + args.share, count);
+        const Sides own = sides_of(begin + thread);
+        for (int bin = thread; bin < ALL_BINS; bin += THREADS) shared.bins[bin] = 0;
         block_sync();
-        sequences<false>();
+        u64 before = 0;
+        if (args.counted != 0) {
+            wait_for_predecessor();
+            before = gather();
+        } else {
+            walk<false>(own, begin, end);
+        }
         block_sync();
-        if (thread < 2 * WARP) scan(thread / WARP);
+        if (args.parts != 0 && args.counted == 0) {
+            if (thread < ALL_BINS) store(&parts()[block_index()].bins[thread], shared.bins[thread]);
+            return;
+        }
+        if (thread < LISTS * WARP) scan(thread / WARP);
+        if (thread == LISTS * WARP) {
+            shared.totals[LISTS] = shared.bins[ACCUMULATOR_BIN];
+            shared.bins[ACCUMULATOR_BIN] = 0;
+        }
         block_sync();
-        sequences<true>();
-        block_sync();
-        if (thread == 0 && args.by_q.header) list(0).close(shared.totals[0], shared.accumulator_rows);
-        if (thread == WARP && args.by_k.header) list(1).close(shared.totals[1], shared.accumulator_rows);
+        if (block_index() == 0 && thread < LISTS) close(thread);
+        if (args.counted != 0) {
+            if (thread < ALL_BINS) shared.bins[thread] += before;
+            block_sync();
+        }
+        walk<true>(own, begin, end);
     }
 };
 

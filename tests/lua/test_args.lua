@@ -10,6 +10,9 @@ test("fields lie one after the other", function()
   equal(table.concat(layout.offsets, " "), "0 8 12 16")
   equal(layout.size, 32)
   equal(layout.align, 8)
+  layout = args.layout { name = "S", { "i32", "a", count = 3 }, { "f32", "b" } }
+  equal(table.concat(layout.offsets, " "), "0 12")
+  equal(layout.size, 16)
 end)
 
 test("a struct with maps is as long as their alignment asks", function()
@@ -47,7 +50,9 @@ test("every struct is laid out and written for both sides", function()
 end)
 
 test("kernel parameters stay below 4 KB", function()
-  for _, struct in ipairs(args.structs) do assert(args.layout(struct).size <= 4096, struct.name) end
+  for _, struct in ipairs(args.structs) do
+    assert(not struct.name:find("Args$") or args.layout(struct).size <= 4096, struct.name)
+  end
 end)
 
 test("the C header compiles", function()

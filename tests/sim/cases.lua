@@ -53,8 +53,11 @@ local function shapes(roll, seed)
       heads_q = 2, heads_k = 1, int64_lengths = true },
   }
   if seed % 4 == 1 then -- more sequences than the schedule kernel has threads
-    out[#out + 1] = { name = "many", seqlens_q = times(900, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
-      seqlens_k = times(900, function() return roll(0, 40) end), no_lse = true, forward = true }
+    out[#out + 1] = { name = "many", seqlens_q = times(1100, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
+      seqlens_k = times(1100, function() return roll(0, 40) end), no_lse = true, forward = true }
+  elseif seed % 4 == 3 then -- more than one block of its threads lists
+    out[#out + 1] = { name = "shares", seqlens_q = times(2100, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
+      seqlens_k = times(2100, function() return roll(1, 30) == 1 and roll(0, 200) or 1 end), no_lse = true, forward = true }
   end
   return out
 end

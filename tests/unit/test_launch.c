@@ -114,6 +114,42 @@ START_TEST(backward_arguments) {
 }
 END_TEST
 
+// Many sequences are listed by several blocks: one launch counts, the next places.
+START_TEST(a_large_batch_is_shared_out) {
+    stub_set_up();
+    vf_context *context = stub_open();
+    static const struct {
+        int64_t batch;
+        unsigned shares;
+        int64_t share;
+    } cases[] = {{0, 1, 1}, {1, 1, 1}, {2048, 1, 2048}, {2049, 2, 1025}, {8192, 4, 2048}, {1 << 20, 64, 16384}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        vf_forward_args args = sample_forward(stub_first);
+        size_t bytes = 0;
+        args.problem.cu_seqlens_q.shape[0] = args.problem.cu_seqlens_k.shape[0] = cases[i].batch + 1;
+        args.problem.cu_seqlens_q.data = args.problem.cu_seqlens_k.data = stub_first((size_t)(cases[i].batch + 1) * 4);
+        unit_ok(vf_forward_workspace_size(context, &args, &bytes));
+        args.problem.workspace = stub_first(args.problem.workspace_size = bytes);
+        stub.launch_count = 0;
+        unit_ok(vf_forward(context, &args));
+        const bool shared = cases[i].shares > 1;
+        ck_assert_int_eq(stub.launch_count, 2 + shared);
+        for (int l = 0; l <= shared; l++) {
+            const struct stub_launch *launch = &stub.launches[l];
+            ck_assert_str_eq(launch->entry, "vf_schedule");
+            ck_assert_uint_eq(launch->grid, cases[i].shares);
+            ck_assert_int_eq(launch->chained, l);
+            ck_assert_int_eq(launch->arguments.schedule.counted, l);
+            ck_assert_int_eq(launch->arguments.schedule.share, cases[i].share);
+            ck_assert_int_eq(launch->arguments.schedule.parts != 0, shared);
+        }
+        ck_assert(stub.launches[1 + shared].chained);
+    }
+    stub_close(context);
+    stub_tear_down();
+}
+END_TEST
+
 START_TEST(no_programmatic_launch_before_9_0) {
     stub_set_up();
     stub.compute[0] = 86;
@@ -300,7 +336,8 @@ START_TEST(checked_mode_reports_and_launches_nothing) {
 }
 END_TEST
 
-UNIT_MAIN("launch", forward_arguments, batched_arguments, backward_arguments, no_programmatic_launch_before_9_0,
-          layout_is_monotone_and_aligned, accumulators_hold_every_split, layout_refuses_what_does_not_fit,
-          workspace_of_bounds_serves_less, grids_are_capped_and_never_zero, nothing_to_write_launches_nothing,
-          rows_without_sequences_are_filled, checked_mode_reports_and_launches_nothing)
+UNIT_MAIN("launch", forward_arguments, batched_arguments, backward_arguments, a_large_batch_is_shared_out,
+          no_programmatic_launch_before_9_0, layout_is_monotone_and_aligned, accumulators_hold_every_split,
+          layout_refuses_what_does_not_fit, workspace_of_bounds_serves_less, grids_are_capped_and_never_zero,
+          nothing_to_write_launches_nothing, rows_without_sequences_are_filled,
+          checked_mode_reports_and_launches_nothing)

@@ -32,6 +32,7 @@ static const char *const smoke_lines[] = {
     "--name unaligned-window --seqlens-q 40,70 --seqlens-k 90,31 --heads-q 2 --head-dim 72 --window 11,5 --softcap 5 --strides q=+1 --deterministic --backward",
     "--name no-lse --seqlens-q 70,0,9 --seqlens-k 40,3,50 --rows-q 90 --heads-q 2 --causal --no-lse",
     "--name empty --seqlens-q none --backward",
+    "--name shares --seqlens-q 3x1025,0x1100,2,5x3 --seqlens-k 1x1000,2x1120,150x9 --seqused-k 1x999,0,1x1120,149x9 --rows-q 3200 --head-dim 8 --deterministic --backward",
     "--name nothing-seen --seqlens-q 5,9 --seqlens-k 0,0 --rows-q 20 --heads-q 2 --backward",
     NULL,
 };
