@@ -21,6 +21,7 @@ struct timing {
     double milliseconds;  // a call: median of the batches
     double spread;        // (slowest - fastest batch) / median
     int64_t calls;        // in a batch
+    double times[BATCHES];
 };
 
 // ---- one pass --------------------------------------------------------------------------------------------------------
@@ -82,17 +83,18 @@ static vf_status time_batches(const struct bench_pass *pass, int batches, int64_
 }
 
 static vf_status measure(const struct bench_pass *pass, double seconds, struct timing *timing) {
-    double times[BATCHES], estimate;
+    double estimate, sorted[BATCHES];
     vf_status status = time_batches(pass, 1, 3, &estimate);
     if (status) return status;
     double calls = ceil(1e3 * seconds / BATCHES / fmax(estimate, 1e-4));
     timing->calls = (int64_t)fmin(fmax(calls, 1), BATCH_CALLS);
     // The warm-up takes as long as what is measured, which follows it at once.
     for (int64_t i = 0; !status && i < BATCHES * timing->calls; i++) status = bench_launch(pass);
-    if (!status) status = time_batches(pass, BATCHES, timing->calls, times);
+    if (!status) status = time_batches(pass, BATCHES, timing->calls, timing->times);
     if (status) return status;
-    timing->milliseconds = bench_median(times, BATCHES);
-    timing->spread = (times[BATCHES - 1] - times[0]) / timing->milliseconds;
+    memcpy(sorted, timing->times, sizeof(sorted));
+    timing->milliseconds = bench_median(sorted, BATCHES);
+    timing->spread = (sorted[BATCHES - 1] - sorted[0]) / timing->milliseconds;
     return VF_OK;
 }
 
@@ -158,34 +160,41 @@ static void print_where(vf_context *context, int ordinal) {
     cJSON_Delete(json);
 }
 
-static void print_timing(const struct options *options, vf_context *context, const struct problem *problem,
-                         bool backward, const struct timing *timing, double bytes) {
-    const char *pass = backward ? "backward" : "forward";
-    const double tflops = problem_flops(problem, backward) / timing->milliseconds / 1e9;
-    const double gigabytes = bytes / timing->milliseconds / 1e6;
-    if (options->quiet && !options->json) return;
-    if (!options->json) {
-        char label[COMMAND_LABEL];
-        printf("%-32s %-8s %10.4f ms  +-%4.1f%%  %7.2f TFLOP/s  %7.1f GB/s\n", command_label(problem, label), pass,
-               timing->milliseconds, 50 * timing->spread, tflops, gigabytes);
-        fflush(stdout);
-        return;
-    }
+static cJSON *make_record(const struct options *options, vf_context *context, const struct problem *problem,
+                          bool backward, const struct timing *timing, double bytes) {
     struct buf flags = {0};
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "name", problem->name);
-    cJSON_AddStringToObject(json, "pass", pass);
+    cJSON_AddStringToObject(json, "pass", backward ? "backward" : "forward");
     cJSON_AddNumberToObject(json, "ms", timing->milliseconds);
     cJSON_AddNumberToObject(json, "spread", timing->spread);
     cJSON_AddNumberToObject(json, "batches", BATCHES);
     cJSON_AddNumberToObject(json, "calls", (double)timing->calls);
-    cJSON_AddNumberToObject(json, "tflops", tflops);
-    cJSON_AddNumberToObject(json, "gbytes", gigabytes);
+    cJSON_AddNumberToObject(json, "tflops", problem_flops(problem, backward) / timing->milliseconds / 1e9);
+    cJSON_AddNumberToObject(json, "gbytes", bytes / timing->milliseconds / 1e6);
+    cJSON_AddItemToObject(json, "times", cJSON_CreateDoubleArray(timing->times, BATCHES));
     problem_write_flags(problem, &flags);
     cJSON_AddStringToObject(json, "problem", buf_string(&flags));
     cJSON_AddItemToObject(json, "where", where_json(context, (int)options->device));
     buf_free(&flags);
-    output_json(json, true);
+    return json;
+}
+
+static double member(const cJSON *json, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(json, name)->valuedouble;
+}
+
+static void print_record(const struct options *options, const struct problem *problem, const cJSON *record) {
+    if (options->json) {
+        output_json(cJSON_Duplicate(record, true), true);
+    } else if (!options->quiet) {
+        char label[COMMAND_LABEL];
+        output_clear();
+        printf("%-32s %-8s %10.4f ms  +-%4.1f%%  %7.2f TFLOP/s  %7.1f GB/s\n", command_label(problem, label),
+               cJSON_GetObjectItemCaseSensitive(record, "pass")->valuestring, member(record, "ms"),
+               50 * member(record, "spread"), member(record, "tflops"), member(record, "gbytes"));
+        fflush(stdout);
+    }
 }
 
 // ---- the verb --------------------------------------------------------------------------------------------------------
@@ -205,7 +214,8 @@ static vf_status force_set(const struct options *options, vf_context *context, c
     return status;
 }
 
-static vf_status bench_problem(const struct options *options, vf_context *context, const struct problem *problem) {
+static vf_status bench_problem(const struct options *options, vf_context *context, const struct problem *problem,
+                               cJSON *records) {
     struct harness harness;
     vf_status status = harness_create(context, problem, (int)options->device, (int)options->threads, &harness);
     for (int backward = 0; !status && backward <= (int)problem->backward; backward++) {
@@ -216,7 +226,11 @@ static vf_status bench_problem(const struct options *options, vf_context *contex
         if (!status) status = bench_open(&harness, backward, &pass);
         if (!status) status = measure(&pass, options->duration, &timing);
         if (!status) status = pass_bytes(problem, backward, &bytes);
-        if (!status) print_timing(options, context, problem, backward, &timing, bytes);
+        if (!status) {
+            cJSON *record = make_record(options, context, problem, backward, &timing, bytes);
+            print_record(options, problem, record);
+            cJSON_AddItemToArray(records, record);
+        }
         bench_close(&pass);
     }
     harness_free(&harness);
@@ -226,17 +240,20 @@ static vf_status bench_problem(const struct options *options, vf_context *contex
 int verb_bench(const struct options *options) {
     struct problem_list list;
     vf_context *context = NULL;
+    cJSON *records = NULL;
     char label[COMMAND_LABEL];
     if (options->suite && !strcmp(options->suite, "list")) return command_list_suites(options);
     if (options->host) return bench_host(options);
+    if (options->compare) return bench_compare(options);
     int code = command_problems(options, &list);
     if (code) return code;
+    records = cJSON_CreateArray();
     code = command_open(options, &context);
     if (code) goto out;
     if (!options->json) print_where(context, (int)options->device);
     for (size_t i = 0; i < list.count && !command_interrupted(); i++) {
         output_progress("bench", i, list.count);
-        const vf_status status = bench_problem(options, context, &list.items[i]);
+        const vf_status status = bench_problem(options, context, &list.items[i], records);
         if (!status) continue;
         output_error("%s: %s", command_label(&list.items[i], label), vf_last_error());
         if (!code) code = options_code(status);
@@ -244,7 +261,12 @@ int verb_bench(const struct options *options) {
     output_progress("bench", list.count, list.count);
     if (!options->json) print_where(context, (int)options->device);
     if (command_interrupted()) code = CODE_INTERRUPTED;
+    if (options->report && cJSON_GetArraySize(records)) {
+        const int written = bench_report(options->report, records);
+        if (!code) code = written;
+    }
 out:
+    cJSON_Delete(records);
     vf_close(context);
     problem_list_free(&list);
     return code;

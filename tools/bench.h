@@ -2,6 +2,8 @@
 #ifndef VF_BENCH_H
 #define VF_BENCH_H
 
+#include <cjson/cJSON.h>
+
 #include "harness.h"
 #include "options.h"
 #include "varflash/varflash.h"
@@ -24,5 +26,11 @@ double bench_median(double *values, size_t count);  // sorts them
 
 // bench --host
 int bench_host(const struct options *options);
+
+// bench --compare A B: 1 if a pass became slower.
+int bench_compare(const struct options *options);
+
+// bench --report: a page about a list of records.
+int bench_report(const char *path, const cJSON *records);
 
 #endif

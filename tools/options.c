@@ -41,7 +41,7 @@ static const struct verb verbs[] = {
      "failure\n"
      "names the first wrong element and prints the command that replays it.",
      verb_check},
-    {"bench", "PROBLEM...|--suite NAME", "time problems: median, spread, TFLOP/s, GB/s",
+    {"bench", "PROBLEM...|--suite NAME|--compare FILE FILE", "time problems: median, spread, TFLOP/s, GB/s",
      "Sustained: an equally long warm-up runs back to back with the measured calls. TFLOP/s count visible pairs only\n"
      "(4 * pairs * heads * dim forward, 2.5 times that backward); GB/s count every tensor once.",
      verb_bench},
@@ -159,6 +159,9 @@ static const struct option own_options[] = {
     {"first", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(first), "stop at the first problem that is not right"},
     {"resume", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(resume), "start with problem N of the list, counted from 1"},
     {"duration", "S", SECONDS, GROUP_VERB, BENCH, 0, FIELD(duration), "seconds of measuring for each pass (0.25)"},
+    {"report", "FILE", TEXT, GROUP_VERB, BENCH, 0, FIELD(report), "write a page of plots: one HTML file"},
+    {"compare", "FILE", TEXT, GROUP_VERB, BENCH, 0, FIELD(compare),
+     "compare FILE with a newer one, both of --json: ratios of times, exit code 1 if one is above 1.03"},
     {"host", NULL, SWITCH, GROUP_VERB, BENCH, 0, FIELD(host),
      "measure what a call costs the host: vf_forward, a plan, and bare launches of the same kernels"},
     {"arch", "ARCH", TEXT, GROUP_WHERE, SHOW | EXPLAIN | BUILD, 0, FIELD(arch),

@@ -59,6 +59,7 @@ struct options {
     const char *suite, *filter;
     int64_t repeat, jobs, resume;
     double duration;
+    const char *report, *compare;  // bench
     bool first, invariance, contiguous, spoil, checked, served, precompile, host;
 };
 
