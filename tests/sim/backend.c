@@ -1,7 +1,7 @@
 // backend.c - `--backend sim:SETTINGS` of build/varflash-sim: linking this file adds the simulator to the command.
 //
 // Settings, all optional: seed=N (1), sms=N (2), cc=80|90 (90), resident=1...3 (the seed chooses), order=index|any (index), lanes=together|strict (together),
-// hazards=0, trace=N (print the last N events before a finding), findings=N (a launch stops there), fail=N (the N-th driver call fails), banks=1.
+// hazards=0, trace=N (print the last N events before a finding), findings=N (a launch stops there), fail=N (the N-th driver call fails), banks=1, cache=FOLDER (of compiled kernels).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +34,7 @@ static const char *read_settings(char *text, struct sim_device *device) {
     struct setting settings[SETTINGS] = {{"seed", 0, INT64_MAX, 1}, {"sms", 1, 1024, 2},       {"cc", 80, 90, 90},
                                          {"resident", 0, 3, 0},     {"hazards", 0, 1, 1},      {"trace", 0, 1 << 20, 0},
                                          {"findings", 0, 1000, 0},  {"fail", 0, INT32_MAX, 0}, {"banks", 0, 1, 0}};
+    const char *cache = CACHE;
     bool any = false, strict = false;
     for (char *word = strtok_r(text, ",", &text); word; word = strtok_r(NULL, ",", &text)) {
         char *value = strchr(word, '=');
@@ -48,6 +49,10 @@ static const char *read_settings(char *text, struct sim_device *device) {
         if (!strcmp(word, "lanes")) {
             strict = !strcmp(value, "strict");
             if (!strict && strcmp(value, "together") != 0) return word;
+            continue;
+        }
+        if (!strcmp(word, "cache")) {
+            cache = value;
             continue;
         }
         while (i < SETTINGS && strcmp(settings[i].name, word) != 0) i++;
@@ -66,7 +71,7 @@ static const char *read_settings(char *text, struct sim_device *device) {
                                               .finding_limit = (int)settings[FINDINGS].value,
                                               .root = getenv("VARFLASH_SOURCE"),
                                               .sim_root = ".",
-                                              .cache = CACHE}};
+                                              .cache = cache}};
     return NULL;
 }
 
@@ -86,6 +91,7 @@ static vf_status open_simulator(const char *text, const vf_options *options, vf_
     VF_REQUIRE(!fault, VF_ERROR_IO, "%s: %s; the simulator runs in the root of the source tree", ALLOWED, fault);
     sim_driver_reset(&device);
     if (device.options.banks) atexit(report_banks);
+    // What the library keeps is source text: in a folder of its own, and never beside real images.
     vf_options own = *options;
     if (!own.cache_dir) own.cache_dir = CACHE "/library";
     return vf_dev_open_with_api(&own, sim_cuda(), sim_nvrtc(), context);

@@ -46,7 +46,8 @@ local function shapes(roll, seed)
     { name = "gaps", seqlens_q = { 50, 30, 20 }, seqlens_k = { 60, 30, 9 }, seqused_q = { 44, 30, 0 }, seqused_k = { 51, 0, 9 },
       rows_q = 120, rows_k = 131, dlse = true, heads_q = 2 },
     { name = "keep", seqlens_q = { 50, 33 }, seqused_q = { 44, roll(0, 33) }, rows_q = 90, fill = "keep" },
-    { name = "batched", seqlens_q = times(3, 50), seqlens_k = times(3, 70), seqused_k = { roll(0, 70), 70, 33 }, batched = true, heads_q = 2 },
+    { name = "batched", seqlens_q = times(3, 50), seqlens_k = times(3, 70), seqused_k = { roll(0, 70), 70, 33 }, batched = true,
+      heads_q = 2 },
     { name = "strides", seqlens_q = { 40, 30 }, seqlens_k = { 70, 31 }, heads_q = 2, heads_k = 1, dlse = true,
       strides = { o = "-", lse = "3,1", dlse = "5,1", dv = "-" } },
     { name = "random", seqlens_q = times(3, function() return roll(0, 130) end), seqlens_k = times(3, function() return roll(0, 200) end),
@@ -58,6 +59,22 @@ local function shapes(roll, seed)
   elseif seed % 4 == 3 then -- more than one block of its threads lists
     out[#out + 1] = { name = "shares", seqlens_q = times(2100, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
       seqlens_k = times(2100, function() return roll(1, 30) == 1 and roll(0, 200) or 1 end), no_lse = true, forward = true }
+  end
+  return out
+end
+
+-- Lengths that are broken: checked mode names the fault, unchecked mode stays inside the tensors.
+local function broken()
+  local out = {
+    { start_q = 3 }, { start_k = -3 }, { seqlens_q = { 40, -9, 30 }, seqlens_k = { 50, 70, 9 } },
+    { seqlens_q = { 40, 9, 30 }, seqlens_k = { 50, -70, 90 }, rows_k = 70 }, { rows_q = 45 }, { rows_k = 60 }, { max_seqlen_q = 39 },
+    { max_seqlen_k = 69 }, { seqused_q = { -1, 9 } }, { seqused_k = { 50, 71 }, int64_lengths = true },
+    { seqlens_q = { 40, 1000000000, -1000000000 }, seqlens_k = { 50, -2000000000, 2000000000 }, rows_q = 60, rows_k = 60 },
+  }
+  for _, problem in ipairs(out) do
+    problem.name = "broken"
+    problem.seqlens_q = problem.seqlens_q or { 40, 9 }
+    problem.seqlens_k = problem.seqlens_k or { 50, 70 }
   end
   return out
 end
@@ -75,11 +92,9 @@ local function place(problem, variant)
   end
 end
 
--- The problems of a seed, with what the variant is for.
-function cases.problems(variant, seed)
-  local roll = dice(seed)
-  local out = shapes(roll, seed)
-  for i, problem in ipairs(out) do
+-- Adds what the variant is for.
+local function complete(problems, variant, seed, roll)
+  for i, problem in ipairs(problems) do
     for _, name in ipairs { "head_dim", "head_dim_v", "dtype" } do problem[name] = variants.field(variant, name) end
     problem.seed = seed * 100 + i
     problem.backward = not problem.forward or nil
@@ -90,6 +105,17 @@ function cases.problems(variant, seed)
     if variants.field(variant, "softcap") then problem.softcap = roll(2, 40) end
     if variants.field(variant, "deterministic") then problem.deterministic = true end
     place(problem, variant)
+  end
+  return problems
+end
+
+-- The problems of a seed, in batches { name, problems, checked = run in checked mode, settings = of the simulator }.
+function cases.batches(variant, seed)
+  local roll = dice(seed)
+  local out = { { name = "seed-" .. seed, problems = complete(shapes(roll, seed), variant, seed, roll), checked = seed % 2 == 0 } }
+  -- Sequences that overlap write to the same rows: no race detection.
+  if seed % 4 == 2 then
+    out[2] = { name = "broken-" .. seed, problems = complete(broken(), variant, seed, roll), settings = { hazards = 0 } }
   end
   return out
 end

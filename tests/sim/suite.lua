@@ -37,31 +37,36 @@ local function settings(variant, seed)
     seed % 5 == 0 and "strict" or "together")
 end
 
--- The command that checks the problems of a seed, its files written.
-function suite.command(variant, seed, problems, options)
+-- The command that checks a batch of problems, its files written. `more`: further settings of the simulator.
+function suite.command(variant, seed, batch, more)
   local folder = WORK .. "/" .. variant.name
   os.execute("mkdir -p " .. folder)
-  local words = { SIM, "check", ("%s/seed-%d.json"):format(folder, seed), "--quiet --served --threads 1 --backend", settings(variant, seed) }
-  write_file(words[3], cases.json(problems))
+  local backend = settings(variant, seed)
+  for _, list in ipairs { batch.settings or {}, more or {} } do
+    for name, value in pairs(list) do backend = ("%s,%s=%s"):format(backend, name, value) end
+  end
+  local words = { SIM, "check", ("%s/%s.json"):format(folder, batch.name), "--quiet --served --threads 1 --backend", backend }
+  write_file(words[3], cases.json(batch.problems))
   local config = variants.config(variant)
   if config then
     local path = folder .. "/rows.json"
     if runner.read_file(path) ~= config then write_file(path, config) end
     words[#words + 1] = "--config " .. path
   end
-  return table.concat(words, " ") .. (options or "") .. " 2>&1"
+  if batch.checked then words[#words + 1] = "--checked" end
+  return table.concat(words, " ")
 end
 
--- Runs a seed; its counts, and the output.
-function suite.run_seed(variant, seed, problems, options)
-  local pipe = assert(io.popen(suite.command(variant, seed, problems, options)))
+-- Runs a batch; its counts, and the output.
+local function run_batch(variant, seed, batch)
+  local pipe = assert(io.popen("2>&1 " .. suite.command(variant, seed, batch)))
   local output = pipe:read("a")
   local ended, how, status = pipe:close()
   local passed, failed = output:match("(%d+) passed, (%d+) failed")
   passed, failed = tonumber(passed) or 0, tonumber(failed) or 0
   -- A process that died has not counted what it left undone.
-  if passed + failed < #problems or not ended and failed == 0 then
-    output = output .. ("%s: %s %s after %d of %d problems\n"):format(SIM, how, status, passed + failed, #problems)
+  if passed + failed < #batch.problems or not ended and failed == 0 then
+    output = output .. ("%s: %s %s after %d of %d problems\n"):format(SIM, how, status, passed + failed, #batch.problems)
     failed = failed + 1
   end
   return passed, failed, output
@@ -83,12 +88,14 @@ local function run(name, from, to)
   local variant = assert(variants.by_name[name], "no variant " .. tostring(name))
   local passed, failed, shown = 0, 0, 0
   for seed = from, to do
-    local good, bad, output = suite.run_seed(variant, seed, cases.problems(variant, seed))
-    passed, failed = passed + good, failed + bad
-    if bad > 0 and shown < FAILURES_SHOWN then
-      shown = shown + 1
-      print(("%s seed %d:\n%s"):format(name, seed, head(output, 24)))
-      io.stdout:flush()
+    for _, batch in ipairs(cases.batches(variant, seed)) do
+      local good, bad, output = run_batch(variant, seed, batch)
+      passed, failed = passed + good, failed + bad
+      if bad > 0 and shown < FAILURES_SHOWN then
+        shown = shown + 1
+        print(("%s seed %d:\n%s"):format(name, seed, head(output, 24)))
+        io.stdout:flush()
+      end
     end
   end
   print(("%d passed, %d failed"):format(passed, failed))

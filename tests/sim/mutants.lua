@@ -1,0 +1,229 @@
+-- Can the simulator fail? Plants the faults of plant.lua one at a time in a copy of the templates and counts those that the suite's
+-- problems find, with the first three seeds of at most three variants whose kernels the change reaches.
+--
+--   lua5.4 tests/sim/mutants.lua [SHARE] [TEMPLATE]    SHARE=n: an n-th of them, chosen by the commit's hash; TEMPLATE: of this one alone
+--
+-- The last line: found / planted, without those that do not compile and those that equivalents.txt says nobody can find. Fails below 95 %.
+-- JOBS= processes (2), SIM= and WORK= as suite.lua has them; LIST=1 prints how each one was found.
+
+package.path = "./?.lua;" .. package.path
+
+local gen = require "gen.init"
+local plant = require "tests.sim.plant"
+local runner = require "tests.lua.runner"
+local suite = require "tests.sim.suite"
+local cases = require "tests.sim.cases"
+local variants = require "tests.sim.variants"
+
+local SEEDS, VARIANTS, ENOUGH = 3, 3, 0.95
+local LONGEST = 90 -- seconds for the problems of a seed
+local EQUIVALENTS = "tests/sim/equivalents.txt"
+local BASE = os.getenv("WORK") or "build/sim"
+local WORK = BASE .. "/mutants"
+local JOBS = tonumber(os.getenv("JOBS")) or 2
+
+local function lines_of(command)
+  local pipe, out = assert(io.popen(command)), {}
+  for line in pipe:lines() do out[#out + 1] = line end
+  pipe:close()
+  return out
+end
+
+-- "templates/x.cu | what stands there | the change" -> why nobody can find it.
+local function read_equivalents()
+  local out = {}
+  for line in (runner.read_file(EQUIVALENTS) or ""):gmatch("[^\n]+") do
+    local key, reason = line:match("^(templates/.-)%s+:: (.+)$")
+    if key then
+      out[key] = reason
+    elseif not line:match("^#") then
+      error(("%s: '%s' is not TEMPLATE | PLACE | CHANGE :: REASON"):format(EQUIVALENTS, line), 0)
+    end
+  end
+  return out
+end
+
+local function key_of(path, mutant)
+  return ("%s | %s | %s: %s"):format(path, mutant.place, mutant.kind, mutant.detail)
+end
+
+-- ---- which variants a change reaches
+
+local originals = {} -- variant -> kernel spec -> text
+local includes = {}  -- variant -> template path -> true
+
+for _, variant in ipairs(variants.list) do
+  local taken = {}
+  originals[variant] = {}
+  for _, kernel in ipairs(suite.kernels(variant)) do
+    originals[variant][kernel.spec] = assert(gen.source(kernel.spec, { taken = taken }))
+  end
+  includes[variant] = taken
+end
+
+local reached -- path -> text in place of the file's, while variants_reached looks
+local read_file = runner.read_file
+_G.read_template = function(path) return reached and reached[path] or read_file(path) end
+
+-- The variants whose kernels differ with `text` in place of the template, dearest last; nil if it cannot be expanded.
+local function variants_reached(path, text)
+  local out = {}
+  reached = { [path] = text }
+  for _, variant in ipairs(variants.list) do
+    if includes[variant][path] and variant.knobs.fwd and #out < VARIANTS then
+      for spec, original in pairs(originals[variant]) do
+        local ok, changed = pcall(gen.source, spec)
+        if not ok then
+          reached = nil
+          return nil
+        end
+        if changed ~= original then
+          out[#out + 1] = variant
+          break
+        end
+      end
+    end
+  end
+  reached = nil
+  return out
+end
+
+-- ---- one mutant
+
+local function make_root(folder)
+  os.execute(("rm -rf %s && mkdir -p %s && cp -r templates %s && ln -s %s/gen %s"):format(folder, folder, folder, os.getenv("PWD"), folder))
+end
+
+local function write_file(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+-- What a batch makes of the templates in `root`.
+local function run_batch(root, variant, seed, batch)
+  local command = suite.command(variant, seed, batch, { cache = WORK .. "/cache", findings = 1 })
+  local pipe = assert(io.popen(("VARFLASH_SOURCE=%s 2>&1 timeout %d %s --first"):format(root, LONGEST, command)))
+  local output = pipe:read("a")
+  local ended, _, status = pipe:close()
+  if output:find("CUDA_ERROR_INVALID_IMAGE", 1, true) or output:find("generator:", 1, true) then return "does not compile" end
+  if ended then return "missed" end
+  return status == 124 and "no end" or status > 1 and "crash" or output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or "numbers"
+end
+
+-- How a mutant was found: the seed and in a word; or nil and why not: "missed", "does not compile", "not reached".
+local function try(root, path, mutant)
+  local found_by = variants_reached(path, mutant.text)
+  if not found_by then return nil, "does not compile" end
+  if #found_by == 0 then return nil, "not reached" end
+  write_file(root .. "/" .. path, mutant.text)
+  local seed_found, how = nil, "missed"
+  for turn = 0, SEEDS * #found_by - 1 do
+    local seed, variant = turn // #found_by + 1, found_by[turn % #found_by + 1]
+    for _, batch in ipairs(cases.batches(variant, seed)) do
+      how = run_batch(root, variant, seed, batch)
+      if how ~= "missed" then break end
+    end
+    if how ~= "missed" then
+      seed_found = how ~= "does not compile" and seed or nil
+      break
+    end
+  end
+  write_file(root .. "/" .. path, assert(read_file(path)))
+  return seed_found, how
+end
+
+-- ---- all of them
+
+local function digest(text)
+  local hash = 0xcbf29ce484222325
+  for i = 1, #text do hash = (hash ~ text:byte(i)) * 0x100000001b3 end
+  return hash ~ hash >> 29
+end
+
+-- The mutants in question, as { path, mutant, key }, the n-th part that the commit chooses.
+local function planted(share, only)
+  local commit = share > 1 and lines_of("git rev-parse HEAD 2>/dev/null")[1] or ""
+  local choice = (digest(commit) >> 1) % share
+  local out = {}
+  for _, path in ipairs(lines_of("ls templates/*.cu templates/attn/*.cuh templates/tile/*.cuh")) do
+    local reachable = false
+    for _, variant in ipairs(variants.list) do reachable = reachable or includes[variant][path] end
+    if reachable and (not only or path:find(only, 1, true)) then
+      for _, mutant in ipairs(plant.mutants(read_file(path))) do
+        local key = key_of(path, mutant)
+        if (digest(key) >> 1) % share == choice then out[#out + 1] = { path = path, mutant = mutant, key = key } end
+      end
+    end
+  end
+  return out
+end
+
+-- Works on every JOBS-th one; a line each: "TAG<tab>seed<tab>how<tab>path:line<tab>key".
+local function worker(share, only, index, count)
+  local root = ("%s/root-%d"):format(WORK, index)
+  make_root(root)
+  local equivalents = read_equivalents()
+  for i, item in ipairs(planted(share, only)) do
+    if i % count == index then
+      local seed, how
+      if equivalents[item.key] then how = "equivalent" else seed, how = try(root, item.path, item.mutant) end
+      print(table.concat({ "MUTANT", seed or "-", how, ("%s:%d"):format(item.path, item.mutant.line), item.key }, "\t"))
+      io.stdout:flush()
+    end
+  end
+end
+
+local function count_up(counts, name) counts[name] = (counts[name] or 0) + 1 end
+
+local function text_of(counts)
+  local parts = {}
+  for name, count in pairs(counts) do parts[#parts + 1] = ("%s %d"):format(name, count) end
+  table.sort(parts, function(a, b) return tonumber(a:match("%d+$")) > tonumber(b:match("%d+$")) end)
+  return table.concat(parts, ", ")
+end
+
+local function main(share, only)
+  local commands = {}
+  os.execute("mkdir -p " .. WORK)
+  for index = 0, JOBS - 1 do
+    commands[#commands + 1] = ("WORK=%s/work-%d lua5.4 tests/sim/mutants.lua worker %d '%s' %d %d &"):format(WORK, index, share, only or "",
+      index, JOBS)
+  end
+  local found, missed, other, seeds, ways, equivalent = 0, 0, {}, {}, {}, 0
+  local equivalents, used = read_equivalents(), {}
+  for _, line in ipairs(lines_of(table.concat(commands, " ") .. " wait")) do
+    local seed, how, place, key = line:match("^MUTANT\t([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$")
+    if not seed then
+      print(line)
+    elseif seed ~= "-" then
+      found = found + 1
+      count_up(seeds, "seed " .. seed)
+      count_up(ways, how)
+      if os.getenv("LIST") then print(("seed %s  %-40s %s"):format(seed, how, key)) end
+    elseif how == "equivalent" then
+      equivalent, used[key] = equivalent + 1, true
+    elseif how == "missed" then
+      missed = missed + 1
+      print(("MISSED %s: %s"):format(place, key))
+    else
+      count_up(other, how)
+    end
+  end
+  if share == 1 and not only then
+    for key in pairs(equivalents) do
+      if not used[key] then print(("%s: nothing planted is '%s'"):format(EQUIVALENTS, key)) end
+    end
+  end
+  print("needed: " .. text_of(seeds))
+  print("found as: " .. text_of(ways))
+  print(("not counted: equivalent %d (reasons in %s)%s"):format(equivalent, EQUIVALENTS, next(other) and ", " .. text_of(other) or ""))
+  print(("found %d / planted %d"):format(found, found + missed))
+  return found >= ENOUGH * (found + missed)
+end
+
+if arg[1] == "worker" then
+  worker(tonumber(arg[2]), arg[3] ~= "" and arg[3] or nil, tonumber(arg[4]), tonumber(arg[5]))
+else
+  os.exit(main(tonumber(arg[1]) or 1, arg[2]))
+end
