@@ -93,7 +93,7 @@ C_SOURCES := $(RUNTIME_SOURCES) runtime/source_none.c $(TOOL_LIB_SOURCES) $(TOOL
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
 EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
-LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua tests/cli/*.lua)
+LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua tests/cli/*.lua tests/sim/*.lua)
 SHELL_SOURCES := $(wildcard .ci/run tools/*.sh tests/*.sh tests/cli/*.sh tests/cli/*.bash)
 
 GENERATED_HEADERS := $(if $(wildcard gen/args.lua),$(BUILD)/gen/kernel_args.h)
@@ -313,7 +313,7 @@ lint: lint-c lint-lua lint-templates lint-shell ## layout and static checks of C
 
 lint-c:
 	$(call say,LINT,C)
-	$(Q)if $(CLANG_FORMAT) --version | grep -q 'version 14'; then $(CLANG_FORMAT) --dry-run -Werror $(C_SOURCES) $(C_HEADERS) $(TEMPLATES); \
+	$(Q)if $(CLANG_FORMAT) --version | grep -q 'version 14'; then $(CLANG_FORMAT) --dry-run -Werror $(C_SOURCES) $(C_HEADERS) $(TEMPLATES) $(SIM_ENGINE); \
 		else echo 'lint: clang-format 14 is not here: layout was not checked'; fi
 	$(Q)cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
 		--suppressions-list=.cppcheck-suppressions $(DEFINES) -Iruntime/include -Iruntime -Itools/lib -Itools $(C_SOURCES)
@@ -411,7 +411,7 @@ check-python: lib ## tests of the PyTorch package; skipped where Python has no t
 	$(Q)BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh || [ $$? = 77 ]
 
 format: ## lay out C and CUDA templates
-	$(Q)$(CLANG_FORMAT) -i $(C_SOURCES) $(C_HEADERS) $(TEMPLATES)
+	$(Q)$(CLANG_FORMAT) -i $(C_SOURCES) $(C_HEADERS) $(TEMPLATES) $(SIM_ENGINE)
 
 docs: ## rewrite the generated tables in docs/ and say if they were out of date
 	$(Q)$(LUA) tools/docs.lua
