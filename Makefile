@@ -88,7 +88,7 @@ FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 SIM_TESTS := $(wildcard tests/sim/test_*.c)
 SIM_SOURCES := tests/sim/driver.c $(wildcard tests/unit/stub_*.c)
 SIM_ENGINE := $(wildcard tests/sim/*.cpp)
-C_SOURCES := $(RUNTIME_SOURCES) runtime/source_none.c $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
+C_SOURCES := $(RUNTIME_SOURCES) runtime/source_none.c $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c tools/python/suites.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
 	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c)
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
@@ -257,7 +257,7 @@ VALGRIND_LINES = $(foreach p,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)),$(call 
 	valgrind --quiet --leak-check=full --error-exitcode=9 $(p)))
 FUZZ_LINES = $(foreach p,$(FUZZ_SOURCES:tests/fuzz/%.c=%),$(call line,fuzz/$(p),tests/fuzz.sh $(p) $(FUZZ_SECONDS)))
 MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,BUILD=$(BUILD) JOBS=$(JOBS) $(LUA) tests/matrix.lua $(MATRIX_OPTIONS)))
-TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS)))
+TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS) $(CJSON_CFLAGS) $(ZSTD_CFLAGS)))
 # The simulator: each variant under SIM_SEEDS seeds.
 SIM_SEEDS := 10
 SIM_LUA := SIM=$(SIM) WORK=$(BUILD)/sim JOBS=$(JOBS) $(LUA) tests/sim
@@ -395,11 +395,16 @@ gpu-bundle: lib $(BUNDLE_PROGRAMS) $(BUNDLE)/demo-judge $(if $(TOOL),$(BUNDLE)/v
 	$(Q)cp -R configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(BUNDLE)/
 	@du -sh $(BUNDLE)
 
-# What the Python package carries: the library, and beside it what a system may lack.
+# What the Python package carries: the library, beside it what a system may lack, and the problems that varflash.compare times.
 PYTHON_LIBRARY ?= $(BUILD)/python-library
 
-python-library: lib
+$(BUILD)/python-suites: $(BUILD)/tools/python/suites.o $(TOOL_LIB) $(WHOLE)
+	$(call say,LD,$@)
+	$(call link)
+
+python-library: lib $(BUILD)/python-suites
 	$(Q)mkdir -p $(PYTHON_LIBRARY) && cp $(SHARED) $(PYTHON_LIBRARY)/libvarflash.so && strip --strip-unneeded $(PYTHON_LIBRARY)/libvarflash.so
+	$(Q)$(BUILD)/python-suites > $(PYTHON_LIBRARY)/suites.txt
 	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(PYTHON_LIBRARY)/)
 
 wheel: ## build/wheel/varflash-*.whl: the PyTorch package with the library inside

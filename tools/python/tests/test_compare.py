@@ -1,0 +1,62 @@
+"""The comparison tool: its flags, its counting, its errors, what it writes."""
+
+import argparse
+import json
+import shlex
+import sys
+
+import pytest
+import reference
+import torch
+
+from varflash.compare import __main__ as command
+from varflash.compare import measure, page
+from varflash.compare.problem import Problem, add_flags
+
+
+def problem(flags):
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    return Problem(parser.parse_args(shlex.split(flags)))
+
+
+@pytest.mark.parametrize("mask", ["", "--causal", "--window 3,1", "--window inf,2", "--window 0,inf"])
+def test_pairs_are_the_visible_ones(mask):
+    drawn = problem(f"--seqlens-q 5x2,0,9,1 --seqlens-k 7,5,3,2,4 {mask}")
+    expected = sum(int(reference.visible(n, m, False, drawn.window).sum()) for n, m in zip(drawn.lengths_q, drawn.lengths_k))
+    assert drawn.pairs() == expected
+    assert drawn.lengths_q == [5, 5, 0, 9, 1]
+
+
+def test_exact_values_are_those_of_the_reference():
+    drawn = problem(
+        "--seqlens-q 5,9 --seqlens-k 6,8 --heads-q 4 --heads-k 2 --head-dim 16 --head-dim-v 24 --softcap 3 --window 4,2 --dtype fp32"
+    )
+    q, k, v, dout = (t.double() for t in drawn.tensors("cpu"))
+    cu_q, cu_k = drawn.cumulative("cpu")
+
+    def attention(*t):
+        return reference.attention(*t, cu_q=cu_q, cu_k=cu_k, window_size=drawn.window, softcap=3.0)
+
+    o, _, *grads = reference.run(attention, reference.leaves((q, k, v), torch.float64), dout)
+    found = measure.errors(drawn, (q, k, v, dout), {"reference": (o, *grads), "off": (o + 1, *grads)})
+    assert all(error["rms"] < 1e-12 for error in found["reference"].values())
+    assert found["off"]["o"]["max"] == pytest.approx(1.0)
+
+
+def test_whole_run(tmp_path, monkeypatch, capsys):
+    flags = (
+        "--name a<b --seqlens-q 16x2 --heads-q 2 --head-dim 32 --dtype fp32 --causal --backward --device cpu --duration 0.005 --rounds 2"
+    )
+    files = ["--json", str(tmp_path / "run.json"), "--html", str(tmp_path / "run.html")]
+    monkeypatch.setattr(sys, "argv", ["compare", *shlex.split(flags), *files])
+    command.main()
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert [record["pass"] for record in run["records"]] == ["forward", "backward"]
+    for record in run["records"]:
+        assert {"varflash", "sdpa-flash"} <= set(record["peers"])
+        assert all(error["rms"] < 1e-5 for peer in record["peers"].values() for error in peer["errors"].values())
+    text = (tmp_path / "run.html").read_text()
+    assert "a&lt;b" in text and "a<b" not in text and "<script" not in text and "http" not in text
+    assert "varflash / sdpa-flash" in capsys.readouterr().out
+    assert page.worst_ratios(run["records"])["sdpa-flash"] > 0
