@@ -1,7 +1,7 @@
 -- The source of a kernel for the simulator: the generator's own text for a spec, with #line directives and with the templates of
 -- ptx/ taken from tests/sim/ptx.
 --
---   lua5.4 tests/sim/expand.lua ROOT SIM_ROOT SOURCE    SOURCE: a file of the text that the runtime has compiled; the spec stands in its head
+--   lua5.4 tests/sim/expand.lua ROOT SIM_ROOT SOURCE    SOURCE: a file of the text that the runtime has compiled, its spec at its head
 --
 -- The runtime's text must be what ROOT gives for the spec: else the library has other templates built in than those that would be tested.
 -- The last lines tell the machine what it needs to know of the kernel.
