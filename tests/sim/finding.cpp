@@ -150,12 +150,14 @@ void report_hang(const std::vector<Block *> &resident) {
     for (Block *b : resident) {
         if (!b->started) continue;
         block = b;
-        std::map<std::pair<std::string, const void *>, std::vector<u32>> groups;
+        // Lanes that wait for another lane come last: what that one waits for says more.
+        std::map<std::tuple<bool, std::string, const void *>, std::vector<u32>> groups;
         for (const Fiber &f : b->fibers)
-            if (f.wait != Wait::EXITED) groups[{waited_for(*b, f), f.pc}].push_back(f.index);
-        for (const auto &g : groups)
-            find("hang", g.first.second, nullptr, "threads %s wait for %s", ranges(g.second).substr(0, 80).c_str(),
-                 g.first.first.c_str());
+            if (f.wait != Wait::EXITED)
+                groups[{f.wait == Wait::COLLECTIVE, waited_for(*b, f), f.pc}].push_back(f.index);
+        for (const auto &[what, threads] : groups)
+            find("hang", std::get<2>(what), nullptr, "threads %s wait for %s", ranges(threads).substr(0, 80).c_str(),
+                 std::get<1>(what).c_str());
     }
 }
 

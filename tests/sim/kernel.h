@@ -7,6 +7,13 @@
 
 #define VISIBLE __attribute__((visibility("default")))
 
+// A symbol that a kernel has if something in it is used: the machine then makes room for what that needs.
+#define DECLARED(symbol)                  \
+    extern "C" {                          \
+    VISIBLE inline const char symbol = 1; \
+    }
+#define USED(symbol) asm volatile("" ::"m"(symbol))
+
 template <class Parameter> constexpr size_t sim_parameter_bytes(void (*)(Parameter)) {
     return sizeof(Parameter);
 }

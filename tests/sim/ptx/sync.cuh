@@ -1,19 +1,11 @@
 // Order between blocks and between kernels.
 
-DEVICE void global_wait_equal(const u32 *address, u32 expected) {
-    sim::global_wait_equal(address, expected);
-}
-DEVICE void global_release_add(u32 *address, u32 value) {
-    sim::global_release_add(address, value);
-}
+DEVICE void global_wait_equal(const u32 *address, u32 expected) { sim::global_wait_equal(address, expected); }
+DEVICE void global_release_add(u32 *address, u32 value) { sim::global_release_add(address, value); }
 
 //% if cc >= 90 then
-DEVICE void wait_for_predecessor() {
-    sim::wait_for_predecessor();
-}
-DEVICE void allow_successor() {
-    sim::allow_successor();
-}
+DEVICE void wait_for_predecessor() { sim::wait_for_predecessor(); }
+DEVICE void allow_successor() { sim::allow_successor(); }
 //% else
 DEVICE void wait_for_predecessor() {}
 DEVICE void allow_successor() {}

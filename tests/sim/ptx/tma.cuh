@@ -12,15 +12,7 @@ DEVICE void tma_store_5d(const TensorMap &map, u32 shared, int c0, int c1, int c
 DEVICE void bulk_load(u32 shared, const void *global, u32 bytes, u32 barrier) {
     sim::bulk_load(shared, global, bytes, barrier);
 }
-DEVICE void bulk_commit() {
-    sim::bulk_commit();
-}
-template <int PENDING> DEVICE void bulk_wait_read() {
-    sim::bulk_wait(PENDING, true);
-}
-template <int PENDING> DEVICE void bulk_wait() {
-    sim::bulk_wait(PENDING, false);
-}
-DEVICE void fence_async_proxy() {
-    sim::fence_async_proxy();
-}
+DEVICE void bulk_commit() { sim::bulk_commit(); }
+template <int PENDING> DEVICE void bulk_wait_read() { sim::bulk_wait(PENDING, true); }
+template <int PENDING> DEVICE void bulk_wait() { sim::bulk_wait(PENDING, false); }
+DEVICE void fence_async_proxy() { sim::fence_async_proxy(); }

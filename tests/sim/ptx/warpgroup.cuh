@@ -1,11 +1,7 @@
 // Groups of warps: register reallocation, named barriers, transposing stores.
 
-template <int REGISTERS> DEVICE void increase_registers() {
-    sim::set_registers(REGISTERS, true);
-}
-template <int REGISTERS> DEVICE void decrease_registers() {
-    sim::set_registers(REGISTERS, false);
-}
+template <int REGISTERS> DEVICE void increase_registers() { sim::set_registers(REGISTERS, true); }
+template <int REGISTERS> DEVICE void decrease_registers() { sim::set_registers(REGISTERS, false); }
 
 DEVICE void named_barrier_sync(int id, int threads) {
     sim::barrier_sync(static_cast<u32>(id), static_cast<u32>(threads));

@@ -1,25 +1,20 @@
 // wgmma: products that the machine lets happen between issue and wait. It watches the registers itself, so `pin` does nothing.
 
-extern "C" VISIBLE const char sim_has_wgmma = 1;
+DECLARED(sim_has_wgmma)
 
 DEVICE u64 matrix_descriptor(u32 shared, u32 leading) {
     constexpr u64 SWIZZLE_128 = 1ull << 62;
     constexpr u64 GROUP = static_cast<u64>(1024 >> 4) << 32;
     return static_cast<u64>((shared & 0x3FFFF) >> 4) | static_cast<u64>(leading >> 4) << 16 | GROUP | SWIZZLE_128;
 }
-DEVICE u64 descriptor_plus(u64 descriptor, u32 bytes) {
-    return descriptor + (bytes >> 4);
-}
+DEVICE u64 descriptor_plus(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4); }
 
 DEVICE void wgmma_fence() {
+    USED(sim_has_wgmma);
     sim::wgmma_fence();
 }
-DEVICE void wgmma_commit() {
-    sim::wgmma_commit();
-}
-template <int PENDING> DEVICE void wgmma_wait() {
-    sim::wgmma_wait(PENDING);
-}
+DEVICE void wgmma_commit() { sim::wgmma_commit(); }
+template <int PENDING> DEVICE void wgmma_wait() { sim::wgmma_wait(PENDING); }
 
 template <int N> DEVICE void pin(float (&)[N]) {}
 template <int N> DEVICE void pin(u32 (&)[N]) {}
