@@ -23,8 +23,13 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR ?= $(PREFIX)/share
+MANDIR ?= $(DATADIR)/man
+BASH_COMPLETIONS ?= $(DATADIR)/bash-completion/completions
+ZSH_COMPLETIONS ?= $(DATADIR)/zsh/site-functions
+FISH_COMPLETIONS ?= $(DATADIR)/fish/vendor_completions.d
 
-version_part = $(shell sed -n 's/^\#define VF_VERSION_$(1) *//p' runtime/include/varflash/varflash.h)
+PUBLIC_HEADER := runtime/include/varflash/varflash.h
+version_part = $(shell sed -n 's/^\#define VF_VERSION_$(1) *//p' $(PUBLIC_HEADER))
 MAJOR := $(call version_part,MAJOR)
 VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
 
@@ -337,9 +342,9 @@ lint-shell:
 
 # ---- the rest ------------------------------------------------------------------------------------------------------------------
 
-.PHONY: install clean help deps deps-python demo docs bench format size ci gpu-bundle wheel python-library check-python runtime-only
+.PHONY: install clean help deps deps-python demo docs bench format size ci gpu-bundle wheel python-library check-python runtime-only deb
 
-install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config file, command, configurations
+install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config file, command, configurations, pages
 	$(Q)install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)/varflash $(DESTDIR)$(DATADIR)/varflash/configs
 	$(Q)install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)
 	$(Q)ln -sf $(notdir $(SHARED)) $(DESTDIR)$(LIBDIR)/libvarflash.so.$(MAJOR)
@@ -351,6 +356,17 @@ install: all ## install under $(DESTDIR)$(PREFIX): library, header, pkg-config f
 		> $(DESTDIR)$(LIBDIR)/pkgconfig/varflash.pc
 	$(if $(TOOL),$(Q)install -m 755 $(TOOL) $(DESTDIR)$(BINDIR))
 	$(if $(wildcard configs/*.json),$(Q)install -m 644 $(wildcard configs/*.json) $(DESTDIR)$(DATADIR)/varflash/configs)
+	$(Q)install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(BASH_COMPLETIONS) $(DESTDIR)$(ZSH_COMPLETIONS) $(DESTDIR)$(FISH_COMPLETIONS)
+	$(Q)$(TOOL) pages man > $(DESTDIR)$(MANDIR)/man1/varflash.1
+	$(Q)$(TOOL) pages bash > $(DESTDIR)$(BASH_COMPLETIONS)/varflash
+	$(Q)$(TOOL) pages zsh > $(DESTDIR)$(ZSH_COMPLETIONS)/_varflash
+	$(Q)$(TOOL) pages fish > $(DESTDIR)$(FISH_COMPLETIONS)/varflash.fish
+	$(Q)$(LUA) tools/man3.lua $(PUBLIC_HEADER) > $(DESTDIR)$(MANDIR)/man3/varflash.3
+	$(Q)for name in $$($(LUA) tools/man3.lua --names $(PUBLIC_HEADER)); do \
+		echo '.so man3/varflash.3' > $(DESTDIR)$(MANDIR)/man3/$$name.3; done
+
+deb: all ## build/varflash_VERSION_ARCH.deb: what install installs, as a Debian package
+	$(Q)MAKE="$(MAKE)" BUILD=$(BUILD) VERSION=$(VERSION) PKG_LIBRARIES="$(LIBS)" tools/deb.sh
 
 # For machines that get their kernels from bundles: no generator, no templates, and zstd from the system.
 runtime-only: ## build/runtime-only/libvarflash.so: without Lua, for bundles; at most 300 KB

@@ -54,6 +54,20 @@ try 'the static library shows vf_* alone' only_public -g --defined-only "$librar
 try 'the shared library has a versioned name' eval "readelf -d '$library/libvarflash.so' | grep -q 'soname: .libvarflash.so.[0-9]'"
 try 'the shared library is smaller than 2 MB' test "$(stat -Lc %s "$library/libvarflash.so")" -lt 2000000
 try 'the unstable header stays at home' test ! -e "$tree$prefix/include/varflash/varflash_dev.h"
+share=$tree$prefix/share
+for page in man/man1/varflash.1 man/man3/varflash.3 man/man3/vf_forward.3 bash-completion/completions/varflash \
+    zsh/site-functions/_varflash fish/vendor_completions.d/varflash.fish; do
+    try "$page is there" test -s "$share/$page"
+done
+if command -v dpkg-deb > /dev/null; then
+    package=$(${MAKE:-make} --no-print-directory BUILD="${BUILD:-build}" deb | tail -n 1)
+    mkdir "$tree/deb"
+    try 'the package unpacks' dpkg-deb -x "$package" "$tree/deb"
+    try 'its command runs' eval "'$tree/deb/usr/bin/varflash' --version > '$tree/version'"
+    try 'its manual is packed' eval "gzip -t '$tree'/deb/usr/share/man/man?/*.gz"
+else
+    echo 'skipped: the Debian package: dpkg-deb is not here'
+fi
 try 'the command runs' eval "'$tree$prefix/bin/varflash' --version > '$tree/version'"
 
 echo "$passed passed, $failed failed"

@@ -13,7 +13,7 @@
 #include "problem.h"
 #include "varflash/varflash.h"
 
-// Stable. ORDER exit_codes: exit_codes of options.c has their meanings.
+// Stable. ORDER exit_codes: exit_codes of options_table.c has their meanings.
 enum exit_code {
     CODE_OK = 0,
     CODE_CHECK_FAILED = 1,
@@ -94,5 +94,6 @@ int verb_info(const struct options *options);
 int verb_build(const struct options *options);
 int verb_bundle(const struct options *options);
 int verb_cache(const struct options *options);
+int verb_pages(const struct options *options);
 
 #endif
