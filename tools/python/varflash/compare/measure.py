@@ -95,7 +95,7 @@ def _exact(problem, q, k, v, dout):
 
 
 def errors(problem, tensors, results):
-    """{peer: {operand: {"max": ..., "rms": ...}}}; rms is relative to that of the exact values. `results` holds o [, dq, dk, dv] of each."""
+    """{peer: {operand: {"max": ..., "rms": ...}}}; rms relative to the exact rms. `results` holds o [, dq, dk, dv] of each."""
     names = ("o", "dq", "dk", "dv")
     worst, squares = ({peer: dict.fromkeys(names, 0.0) for peer in results} for _ in range(2))
     exact_squares = dict.fromkeys(names, 0.0)

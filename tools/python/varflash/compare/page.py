@@ -45,7 +45,8 @@ def _plot(records, names):
             length = max(1.0, value / most * (width - label - 60))
             colour = COLOURS[names.index(name) % len(COLOURS)]
             title = f"{escape(name)}: {value:.4g} TFLOP/s"
-            parts.append(f'<rect x="{label}" y="{y}" width="{length:.1f}" height="{bar - 2}" fill="{colour}"><title>{title}</title></rect>')
+            place = f'x="{label}" y="{y}" width="{length:.1f}" height="{bar - 2}"'
+            parts.append(f'<rect {place} fill="{colour}"><title>{title}</title></rect>')
             parts.append(f'<text x="{label + length + 5:.1f}" y="{y + bar - 2}">{value:.3g}</text>')
             y += bar
         y += 9
@@ -101,7 +102,8 @@ def render(run):
             body.append(_table(records, names))
     body.append(_errors(run["records"], names))
     facts = f"{run['device']}, torch {run['torch']}, CUDA {run['cuda']}, varflash {run['varflash']}, {run['date']}"
+    title = "varflash beside its peers"
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>varflash beside its peers</title><style>{STYLE}</style>'
-        f'<h1>varflash beside its peers</h1><p class="facts">{escape(facts)}<br><code>{escape(run["command"])}</code></p>{"".join(body)}</html>\n'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>'
+        f'<p class="facts">{escape(facts)}<br><code>{escape(run["command"])}</code></p>{"".join(body)}</html>\n'
     )
