@@ -77,9 +77,14 @@ local function panel_bytes(rows, columns)
   return (columns + 63) // 64 * rows * 128
 end
 
--- Registers that a thread has after the warpgroups have traded them; together they are those that the block starts with.
-local HELPER_REGISTERS = { 24, 24, 32 }
-local CONSUMER_REGISTERS = { 240, 240, 160 }
+-- What threads have after helpers have given registers to consumers: together what the block starts with. Nothing is traded when that is
+-- plenty for all.
+local function trade_registers(facts, consumers)
+  local start = math.min(facts.registers, 248)
+  if start >= 240 then return nil, start end
+  local helper = consumers == 1 and start >= 128 and 56 or consumers == 2 and 24 or 32
+  return helper, math.min(240, (start * (consumers + 1) - helper) // consumers // 8 * 8)
+end
 
 function budget.fwd_sm90(r)
   local name = ("fwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d consumers=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n,
@@ -99,7 +104,8 @@ function budget.fwd_sm90(r)
     { "barriers", 8 * (2 * r.consumers + 4 * r.stages + 2 * TILE_SLOTS) },
   })
   if not facts then return nil, why end
-  facts.helper_registers, facts.consumer_registers = HELPER_REGISTERS[r.consumers], CONSUMER_REGISTERS[r.consumers]
+  facts.helper_registers, facts.consumer_registers = trade_registers(facts, r.consumers)
+  facts.trade = facts.helper_registers ~= nil
   facts.wgmma_columns = r.tile_n == r.head_dim_v and { r.tile_n } or { r.tile_n, r.head_dim_v }
   facts.last_block_first, facts.l2_sections = true, r.mask == "causal"
   facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n } }

@@ -17,7 +17,7 @@ local ROWS = {
   { name = "schedule", uses = "arch" },
   { name = "fwd_sm80",
     uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n warps stages q_registers blocks_per_sm" },
-  { name = "fwd_sm90", uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages consumers" },
+  { name = "fwd_sm90", uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages blocks_per_sm consumers" },
   { name = "bwd_pre", uses = "arch dtype head_dim head_dim_v aligned tile_m" },
   { name = "bwd_sm80",
     uses = "arch dtype head_dim head_dim_v mask softcap aligned deterministic tile_m tile_n warps stages blocks_per_sm" },

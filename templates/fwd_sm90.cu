@@ -4,7 +4,7 @@
 //
 //     o = softmax(mask(softmax_scale * q k^T)) v      lse = log of the softmax's denominator      (docs/design.md, contract)
 //
-// One block per SM, persistent. A scheduler warp draws work (TILE_M rows of q of one head of one sequence), two loaders feed q, k and v through
+// Persistent, BLOCKS_PER_SM blocks each. A scheduler warp draws work (TILE_M rows of q of one head of one sequence), two loaders feed q, k and v through
 // shared memory, CONSUMERS warpgroups own 64 rows each and keep scores, weights and output in registers. They take turns at the tensor cores:
 // one group's softmax runs under the others' products. docs/kernels-hopper.md tells the whole story.
 //
@@ -13,7 +13,7 @@
 //                         v       K K ... V V ... (TILE_N keys each)    consumer warpgroup 0 ... CONSUMERS - 1
 //                      loaders -> q, 64 rows a group -----------------> S = Q K^T | softmax | O += P V --> o, lse
 //
-// Host: one block per SM; schedule.cu has run before; maps of q (64 rows), k and v (TILE_N rows) as tile/panels.cuh says; o 16-byte aligned.
+// Host: BLOCKS_PER_SM blocks per SM; schedule.cu has run before; maps of q (64 rows), k and v (TILE_N rows) as tile/panels.cuh says; o 16-byte aligned.
 
 //% include "attn/types.cuh"
 
@@ -26,8 +26,6 @@ constexpr int GROUP_ROWS = 64;
 constexpr int THREADS = GROUP_THREADS * (CONSUMERS + 1);
 constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
 constexpr int PLENTY = 64;  // items for every block, so that several heads may travel as one
-constexpr int HELPER_REGISTERS = $(budget.helper_registers);
-constexpr int CONSUMER_REGISTERS = $(budget.consumer_registers);
 static_assert(TILE_M == GROUP_ROWS * CONSUMERS, "a consumer warpgroup owns 64 rows");
 static_assert(TILE_N % 16 == 0, "weights are contracted 16 keys at a time");
 
@@ -501,7 +499,7 @@ struct Consumer {
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
-KERNEL(THREADS, 1) $(entry)(PARAMETER ForwardSm90Args args) {
+KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER ForwardSm90Args args) {
     const int warp = uniform(thread_index() / WARP);
     const u32 shared = shared_address(shared_memory());
     const Barriers barriers = {shared + BARRIERS_OFFSET};
@@ -514,17 +512,17 @@ KERNEL(THREADS, 1) $(entry)(PARAMETER ForwardSm90Args args) {
     }
     block_sync();
     if (warp < 4) {
-        //% if consumers > 1 then
-        decrease_registers<HELPER_REGISTERS>();
-        //% end -- consumers
+        //% if budget.trade then
+        decrease_registers<$(budget.helper_registers)>();
+        //% end -- trade
         wait_for_predecessor();
         if (warp == 0) Scheduler{args, barriers}.run();
         if (warp == 1 && lane_index() == 0) Loader{args, shared, barriers}.load_qk();
         if (warp == 2 && lane_index() == 0) Loader{args, shared, barriers}.load_v();
     } else {
-        //% if consumers > 1 then
-        increase_registers<CONSUMER_REGISTERS>();
-        //% end -- consumers
+        //% if budget.trade then
+        increase_registers<$(budget.consumer_registers)>();
+        //% end -- trade
         Consumer(args, shared, barriers, warp / 4 - 1, warp % 4).run();
     }
 }
