@@ -1,0 +1,179 @@
+// test_driver.c - the simulator as a driver: calls, captures and graphs run kernels, programmatic launches, refusals, and that the
+// failure of each driver call in a whole check is a status that leaves nothing behind. Results are those of the oracle.
+#include "driver.h"
+#include "harness.h"
+#include "unit.h"
+#include "varflash/varflash_dev.h"
+#include "verify.h"
+
+#define CACHE "build/sim-cache"
+
+static vf_context *open_simulator(int fail_at) {
+    const struct sim_device device = {
+        .compute = 90, .multiprocessors = 2, .fail_at = fail_at, .quiet = true, .options = {.seed = 3, .cache = CACHE}};
+    const vf_options options = {.backend = VF_BACKEND_CUDA, .cache_dir = CACHE "/library"};
+    vf_context *context = NULL;
+    sim_driver_reset(&device);
+    vf_dev_open_with_api(&options, sim_cuda(), sim_nvrtc(), &context);
+    return context;
+}
+
+// Nothing is left, and the driver never had to refuse.
+static void close_simulator(vf_context *context) {
+    vf_close(context);
+    ck_assert_int_eq(stub.libraries, 0);
+    ck_assert_int_eq(stub.streams, 0);
+    ck_assert_int_eq(stub.graphs, 0);
+    ck_assert_int_eq(stub.retained, 0);
+    ck_assert_int_eq(stub.depth, 0);
+    ck_assert_int_eq(stub.misuses, 0);
+    ck_assert_uint_eq(sim_allocated(), 0);
+}
+
+static struct problem problem_of(const char *line) {
+    struct problem problem;
+    unit_ok(problem_from_line(line, &problem));
+    return problem;
+}
+
+#define SMALL "--seqlens-q 20,0,33 --seqlens-k 40,3,17 --heads-q 2 --heads-k 1 --head-dim 32 --causal --backward"
+
+START_TEST(results_are_the_oracles) {
+    vf_context *context = open_simulator(0);
+    struct problem problem = problem_of(SMALL);
+    struct verify_result result;
+    const struct verify_options options = {.threads = 1, .repeat = 2, .checked = true};
+    unit_ok(verify_problem(context, &problem, &options, &result));
+    ck_assert_msg(result.verdict == VERIFY_RIGHT, "%s", result.sentence);
+    ck_assert_uint_gt(sim_get_statistics().launches, 6);
+    problem_free(&problem);
+    close_simulator(context);
+}
+END_TEST
+
+// Outputs of a graph's second replay, after they were poisoned, are those of the call that was captured.
+START_TEST(graphs_run_again) {
+    vf_context *context = open_simulator(0);
+    struct problem problem = problem_of(SMALL);
+    struct harness harness;
+    unit_ok(harness_create(context, &problem, 0, 1, &harness));
+    unit_ok(harness_forward(&harness));
+    unit_ok(harness_fetch(&harness, false));
+    const struct tensor_image *o = &harness.host.images[OPERAND_O];
+    unsigned char *expected = malloc(o->size), *found = malloc(o->size);
+    memcpy(expected, o->bytes, o->size);
+
+    struct CUstream_st *stream;
+    vf_dev_graph *graph;
+    vf_forward_args args;
+    unit_ok(vf_dev_stream_create(context, 0, &stream));
+    tensors_forward_args(&problem, &harness.host, harness.bases, &args);
+    args.problem.workspace = harness.workspace + TENSOR_GUARD;
+    args.problem.workspace_size = harness.workspace_size;
+    args.problem.stream = stream;
+    unit_ok(vf_prepare_forward(context, &args));
+    unit_ok(harness_reset(&harness, false));
+    unit_ok(vf_dev_capture_begin(context, stream));
+    unit_ok(vf_forward(context, &args));
+    unit_ok(vf_dev_capture_end(context, stream, &graph));
+    unit_ok(vf_dev_download(context, found, harness.bases[OPERAND_O], o->size));
+    ck_assert_msg(memcmp(found, expected, o->size) != 0, "a captured call ran");
+    for (int turn = 0; turn < 2; turn++) {
+        unit_ok(harness_reset(&harness, false));
+        unit_ok(vf_dev_graph_launch(graph, stream));
+        unit_ok(vf_dev_stream_synchronize(context, stream));
+        unit_ok(vf_dev_download(context, found, harness.bases[OPERAND_O], o->size));
+        ck_assert_mem_eq(found, expected, o->size);
+    }
+    vf_dev_graph_destroy(graph);
+    unit_ok(vf_dev_stream_destroy(context, stream));
+    free(expected);
+    free(found);
+    harness_free(&harness);
+    problem_free(&problem);
+    close_simulator(context);
+}
+END_TEST
+
+// What a kernel must not do makes its launch fail, and the sentence says what and where.
+START_TEST(a_finding_fails_the_launch) {
+    vf_context *context = open_simulator(0);
+    struct problem problem = problem_of(SMALL);
+    struct harness harness;
+    unit_ok(harness_create(context, &problem, 0, 1, &harness));
+    // The keys' memory is gone: reading them is out of bounds.
+    unit_ok(vf_dev_free(context, harness.bases[OPERAND_K]));
+    unit_fails(harness_forward(&harness), VF_ERROR_DRIVER, "CUDA_ERROR_LAUNCH_FAILED");
+    ck_assert_ptr_nonnull(strstr(vf_last_error(), "templates/"));
+    harness.bases[OPERAND_K] = NULL;
+    harness_free(&harness);
+    problem_free(&problem);
+    close_simulator(context);
+}
+END_TEST
+
+START_TEST(the_driver_refuses) {
+    vf_context *context = open_simulator(0);
+    const struct cuda_api *api = sim_cuda();
+    void *data;
+    char byte = 0;
+    unit_ok(vf_dev_alloc(context, 0, 100, &data));
+    unit_fails(vf_dev_upload(context, (char *)data + 99, "ab", 2), VF_ERROR_DRIVER, "cuMemcpyHtoDAsync");
+    unit_fails(vf_dev_download(context, &byte, (char *)data + 100, 1), VF_ERROR_INVALID_ARGUMENT, "not memory");
+    ck_assert_int_eq(stub.misuses, 1);
+    stub.misuses = 0;
+
+    // The copy engine's rules: a stride that is no multiple of 16 bytes.
+    struct cuda_tensor_map map;
+    const uint64_t dimensions[] = {64, 8}, good[] = {128}, bad[] = {130};
+    const uint32_t box[] = {64, 8}, steps[] = {1, 1};
+    ck_assert_int_eq(api->cuTensorMapEncodeTiled(&map, 6, 2, data, dimensions, good, box, steps, 0, 3, 0, 0), 0);
+    ck_assert_int_ne(api->cuTensorMapEncodeTiled(&map, 6, 2, data, dimensions, bad, box, steps, 0, 3, 0, 0), 0);
+    ck_assert_int_ne(
+        api->cuTensorMapEncodeTiled(&map, 6, 2, (char *)data + 8, dimensions, good, box, steps, 0, 3, 0, 0), 0);
+    unit_ok(vf_dev_free(context, data));
+    close_simulator(context);
+}
+END_TEST
+
+// Memory, both passes in checked mode, results: up to the first failure.
+static vf_status run_everything(vf_context *context, const struct problem *problem, struct harness *harness) {
+    *harness = (struct harness){.context = NULL};
+    VF_TRY(harness_create(context, problem, 0, 1, harness));
+    harness->checked = true;
+    VF_TRY(harness_forward(harness));
+    VF_TRY(harness_fetch(harness, false));
+    VF_TRY(harness_backward(harness));
+    return harness_fetch(harness, true);
+}
+
+// Every call of the driver and of the compiler on the way fails once.
+START_TEST(every_driver_call_fails_once) {
+    struct problem problem = problem_of("--seqlens-q 9 --seqlens-k 12 --head-dim 8 --backward");
+    struct harness harness;
+    int at = 0;
+    do {
+        vf_context *context = open_simulator(++at);
+        const vf_status status = context ? run_everything(context, &problem, &harness) : VF_ERROR_DRIVER;
+        stub.fail_at = 0;  // what follows cleans up
+        if (context) harness_free(&harness);
+        vf_close(context);
+        // A driver that fails to clean up has failed no call.
+        const bool cleans = stub.failed && (strstr(stub.failed, "Pop") || strstr(stub.failed, "Unload") ||
+                                            strstr(stub.failed, "Release") || strstr(stub.failed, "Destroy") ||
+                                            strstr(stub.failed, "Free"));
+        ck_assert_msg(!stub.failed || cleans == (status == VF_OK), "call %d, %s: %s", at, stub.failed,
+                      vf_status_name(status));
+        ck_assert_msg(stub.libraries == 0 && stub.programs == 0 && stub.retained == 0 && stub.depth == 0 &&
+                          stub.misuses == 0 && (cleans || sim_allocated() == 0),
+                      "call %d, %s: %d libraries, %d programs, %d contexts, %zu bytes left, depth %d, %d misuses", at,
+                      stub.failed, stub.libraries, stub.programs, stub.retained, sim_allocated(), stub.depth,
+                      stub.misuses);
+    } while (stub.failed);
+    ck_assert_int_gt(at, 150);
+    problem_free(&problem);
+}
+END_TEST
+
+UNIT_MAIN("sim_driver", results_are_the_oracles, graphs_run_again, a_finding_fails_the_launch, the_driver_refuses,
+          every_driver_call_fails_once)
