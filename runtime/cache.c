@@ -272,7 +272,8 @@ const char *cache_file_read(const char *folder, bool system, const char *file, c
         if (open_file >= 0) close(open_file);
         if (again != ESTALE) break;
     }
-    if (!fault && key && (echo.size != key->echo.size || memcmp(echo.data, key->echo.data, echo.size) != 0))
+    if (!fault && key &&
+        (echo.size != key->echo.size || (echo.size && memcmp(echo.data, key->echo.data, echo.size) != 0)))
         fault = "belongs to another kernel";
     buf_free(&echo);
     if (fault) cache_entry_free(entry);

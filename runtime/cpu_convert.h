@@ -8,6 +8,8 @@
 #include "cpu_vector.h"
 #include "varflash/varflash.h"
 
+// Offsets in a task's own buffers fit an int. NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
+
 // Elements that are converted at once, and columns of a slice (cpu_product.h).
 #define SLICE 8
 
@@ -113,5 +115,7 @@ static void write_row(char *to, const float *from, int columns, vf_dtype dtype) 
         for (int c = 0; c < columns; c += SLICE) write_slice(to + c * 2, from + c, VF_FLOAT16);
     }
 }
+
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)
 
 #endif

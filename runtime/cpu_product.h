@@ -14,6 +14,8 @@
 
 #include "cpu_convert.h"
 
+// Offsets in a task's own buffers fit an int. NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
+
 // Floats from one slice to the next where a slice has up to `rows` rows: a cache line more than they take, since at a
 // power of two all slices of a row would fall into the same cache sets.
 #define SLICE_STRIDE(rows) ((rows)*SLICE + 16)
@@ -148,5 +150,7 @@ static void panel_take(float *row, const float *panel, int column, int depth, fl
 static int round_up(int value, int unit) {
     return (value + unit - 1) / unit * unit;
 }
+
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)
 
 #endif

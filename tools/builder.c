@@ -8,7 +8,7 @@
 #include "varflash/varflash_dev.h"
 #include "workers.h"
 
-#define FAILURES_SHOWN 20
+#define FAILURES_SHOWN ((size_t)20)
 
 struct build {
     const char *what;

@@ -254,7 +254,7 @@ void gpu_compare(const struct gpu_run *a, const struct gpu_run *b, uint64_t *mar
         if (!image->bytes || !harness_reproducible(&a->gpu->harness, i >= VERIFY_DQ)) continue;
         probe_compare(&a->gpu->probe, (struct probe_rows){a->bases[operand], 0},
                       (struct probe_rows){b->bases[operand], 0}, (int64_t)image->size, 1,
-                      marks + run * VERIFY_TENSORS + i, b->forward.problem.stream);
+                      &marks[run * VERIFY_TENSORS + i], b->forward.problem.stream);
     }
 }
 

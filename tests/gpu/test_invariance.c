@@ -84,7 +84,7 @@ static void compare(struct ranges *ranges, int64_t first, int64_t count) {
         const int64_t pitch = lse ? image->head_stride * element : width;
         probe_compare(&ranges->gpu->probe, (struct probe_rows){whole.data, pitch},
                       (struct probe_rows){part.data, pitch}, width, lse ? image->heads : rows,
-                      ranges->marks + ranges->count * VERIFY_TENSORS + (int)i, stream);
+                      &ranges->marks[ranges->count * VERIFY_TENSORS + (int)i], stream);
     }
 }
 

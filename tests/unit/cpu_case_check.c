@@ -173,12 +173,15 @@ static void check_rows(struct check *check, enum case_tensor_name name, bool k, 
 static void check_sequence(struct check *check, int64_t head_k) {
     const struct case_problem *problem = check->problem;
     const int dim = problem->head_dim, dim_v = problem->head_dim_v;
-    struct score *scores = malloc((size_t)(check->sk + 1) * sizeof *scores);
-    check->dk = calloc((size_t)(check->sk * dim + 1), sizeof *check->dk);
-    check->dv = calloc((size_t)(check->sk * dim_v + 1), sizeof *check->dv);
+    struct score *scores = calloc((size_t)(check->sk + 1), sizeof *scores);
+    struct answer *dk = calloc((size_t)(check->sk * dim + 1), sizeof *dk);
+    struct answer *dv = calloc((size_t)(check->sk * dim_v + 1), sizeof *dv);
+    check->dk = dk;
+    check->dv = dv;
     for (int64_t g = 0; g < problem->group; g++) {
         check->head = head_k * problem->group + g;
-        check->dq = calloc((size_t)(check->sq * dim + 1), sizeof *check->dq);
+        struct answer *dq = calloc((size_t)(check->sq * dim + 1), sizeof *dq);
+        check->dq = dq;
         for (int64_t i = 0; i < check->sq; i++) {
             for (int64_t j = 0; j < check->sk; j++) {
                 if (visible(check, i, j)) scores[j] = score_of(check, i, j);
@@ -186,15 +189,15 @@ static void check_sequence(struct check *check, int64_t head_k) {
             check_forward_row(check, i, scores);
             if (problem->backward) add_backward_row(check, i, scores);
         }
-        if (problem->backward) check_rows(check, CASE_DQ, false, check->head, check->sq, dim, check->dq);
-        free(check->dq);
+        if (problem->backward) check_rows(check, CASE_DQ, false, check->head, check->sq, dim, dq);
+        free(dq);
     }
     if (problem->backward) {
-        check_rows(check, CASE_DK, true, head_k, check->sk, dim, check->dk);
-        check_rows(check, CASE_DV, true, head_k, check->sk, dim_v, check->dv);
+        check_rows(check, CASE_DK, true, head_k, check->sk, dim, dk);
+        check_rows(check, CASE_DV, true, head_k, check->sk, dim_v, dv);
     }
-    free(check->dk);
-    free(check->dv);
+    free(dk);
+    free(dv);
     free(scores);
 }
 

@@ -93,7 +93,8 @@ static struct config *open_config(const char *user, const char *in_folder) {
 
 static const struct config_row *first(const struct config *config, const struct config_query *query) {
     const struct config_row *rows[CONFIG_ROWS_MAX];
-    return config_reachable(config, query, rows, CONFIG_ROWS_MAX) ? rows[0] : NULL;
+    ck_assert_uint_gt(config_reachable(config, query, rows, CONFIG_ROWS_MAX), 0);
+    return rows[0];
 }
 
 static struct config_query query_of(int head_dim) {

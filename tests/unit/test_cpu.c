@@ -22,6 +22,7 @@ static void use_level(int index) {
     for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
         if (cpu_select((enum cpu_level)level)) levels[count++] = (enum cpu_level)level;
     }
+    ck_assert_int_gt(count, 0);
     cpu_select(levels[index % count]);
 }
 

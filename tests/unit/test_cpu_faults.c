@@ -291,7 +291,7 @@ static void expect_identity(int64_t sequences, int64_t heads) {
     for (int64_t i = 0; i <= sequences; i++) cu[i] = (int32_t)i;
     vf_tensor q = packed(sequences, heads, dim, 0), v = packed(sequences, heads, dim, 1),
               o = packed(sequences, heads, dim, 9);
-    vf_tensor dout = packed(sequences, heads, dim, 0.5), dq = packed(sequences, heads, dim, 9),
+    vf_tensor dout = packed(sequences, heads, dim, 0.5f), dq = packed(sequences, heads, dim, 9),
               dk = packed(sequences, heads, dim, 9);
     vf_tensor dv = packed(sequences, heads, dim, 9), lse = packed(heads, sequences, 1, 9);
     lse.ndim = 2;

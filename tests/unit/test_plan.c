@@ -27,8 +27,8 @@ START_TEST(a_plan_launches_what_a_call_does) {
     ck_assert_int_eq(stub.launch_count, 8);
     for (int i = 0; i < 4; i++) {
         ck_assert_str_eq(stub.launches[i].entry, stub.launches[i + 4].entry);
-        ck_assert_int_eq(
-            memcmp(&stub.launches[i].arguments, &stub.launches[i + 4].arguments, sizeof stub.launches[i].arguments), 0);
+        const void *planned = &stub.launches[i].arguments, *direct = &stub.launches[i + 4].arguments;
+        ck_assert_int_eq(memcmp(planned, direct, sizeof stub.launches[i].arguments), 0);
     }
     ck_assert_uint_eq(vf_dev_count(context).compiled, 4);
     vf_plan_destroy(plan);
