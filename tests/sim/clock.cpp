@@ -14,8 +14,10 @@ constexpr size_t MANY_READERS = 40;
 
 // ---- clocks -----------------------------------------------------------------------------------------------------------
 
-void join(u32 *into, const u32 *from) {
-    for (u32 i = 0; i < block->entries; i++) into[i] = into[i] > from[i] ? into[i] : from[i];
+// The machine spends more time here than anywhere else.
+__attribute__((target_clones("avx2", "default"))) void join(u32 *into, const u32 *from) {
+    const u32 entries = block->entries;
+    for (u32 i = 0; i < entries; i++) into[i] = into[i] > from[i] ? into[i] : from[i];
 }
 void tick() {
     self->clock[self->index]++;

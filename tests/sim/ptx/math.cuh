@@ -24,3 +24,8 @@ DEVICE u32 pack_fp16(float lo, float hi) {
 }
 DEVICE float unpack_fp16(u16 bits) { return static_cast<float>(sim_bits<_Float16>(bits)); }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
+
+DEVICE u32 min_fp16x2(u32 a, u32 b) {
+    return pack_fp16(min_nan(unpack_fp16(static_cast<u16>(a)), unpack_fp16(static_cast<u16>(b))),
+                     min_nan(unpack_fp16(static_cast<u16>(a >> 16)), unpack_fp16(static_cast<u16>(b >> 16))));
+}

@@ -23,6 +23,7 @@ DEVICE Vector4 load_shared(u32 address) {
 
 template <typename T> DEVICE T load(const T *address) { return *address; }
 template <typename T> DEVICE void store(T *address, T value) { *address = value; }
+DEVICE void store(Vector4 *address, Vector4 v) { *address = v; }
 DEVICE Vector4 load_once(const Vector4 *address) { return *address; }
 
 DEVICE void reduce_add(float *address, float value) { sim::reduce_add(address, &value, 1); }
