@@ -46,7 +46,7 @@ BASE_CFLAGS := -std=c11 $(DEFINES) $(WARNINGS) $(OPTIMISE) $(SANITISE) -fPIC -fv
 WERROR_FLAG := $(if $(filter 0,$(WERROR)),,-Werror)
 
 RUNTIME_INCLUDES := -Iruntime/include -Iruntime -I$(BUILD)/gen
-ALL_INCLUDES := $(RUNTIME_INCLUDES) -Itools/lib -Itools -Itests/lib -Itests/unit
+ALL_INCLUDES := $(RUNTIME_INCLUDES) -Itools/lib -Itools -Itests/lib -Itests/unit -Itests/sim
 
 # The first of these names that pkg-config knows; Debian's if it knows none, for the linker to complain about.
 pkg = $(or $(firstword $(foreach name,$(1),$(shell $(PKG_CONFIG) --exists $(name) 2>/dev/null && echo $(name)))),$(firstword $(1)))
@@ -94,7 +94,7 @@ SIM_TESTS := $(wildcard tests/sim/test_*.c)
 SIM_SOURCES := tests/sim/driver.c $(wildcard tests/unit/stub_*.c)
 SIM_ENGINE := $(wildcard tests/sim/*.cpp)
 C_SOURCES := $(RUNTIME_SOURCES) runtime/source_none.c $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c tools/python/suites.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
-	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c)
+	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c tests/sim/calibrate/*.c)
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
 EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
@@ -216,6 +216,16 @@ $(SIM): $(call objects,$(TOOL_SOURCES)) $(BUILD)/tests/sim/backend.o $(SIM_OBJEC
 $(SIM_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(SIM_OBJECTS)
 	$(call say,LD,$@)
 	$(call sim_link,$(CHECK_LIBS))
+
+# What the simulator computes beside what a GPU has computed.
+CALIBRATE := $(BUILD)/tests/sim/calibrate/calibrate
+$(CALIBRATE): $(addprefix $(BUILD)/tests/sim/calibrate/,calibrate.o calibrate_sim.o) $(SIM_OBJECTS)
+	$(call say,LD,$@)
+	$(call sim_link)
+
+$(BUILD)/calibrate-root/gen/init.lua: $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard tests/sim/calibrate/*)
+	$(call say,COPY,$(BUILD)/calibrate-root)
+	$(Q)tests/sim/calibrate/root.sh $(BUILD)/calibrate-root
 
 # Built by `make check` with clang in its own build folder.
 $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
@@ -400,15 +410,20 @@ $(BUNDLE)/varflash: $(call objects,$(TOOL_SOURCES)) $(TOOL_LIB) $(WHOLE)
 	$(call say,LD,$@)
 	$(call bundle_link)
 
+$(BUNDLE)/calibrate: $(addprefix $(BUILD)/tests/sim/calibrate/,calibrate.o calibrate_gpu.o) $(WHOLE)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(call bundle_link)
+
 $(BUNDLE)/demo-judge: $(BUILD)/tools/demo/judge.o $(TOOL_LIB) $(WHOLE)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(call bundle_link)
 
-gpu-bundle: lib $(BUNDLE_PROGRAMS) $(BUNDLE)/demo-judge $(if $(TOOL),$(BUNDLE)/varflash) ## build/gpu-bundle: GPU tests and command for a machine without Lua, cJSON and Check
+gpu-bundle: lib $(BUNDLE_PROGRAMS) $(BUNDLE)/calibrate $(BUILD)/calibrate-root/gen/init.lua $(BUNDLE)/demo-judge $(if $(TOOL),$(BUNDLE)/varflash) ## build/gpu-bundle: GPU tests and command for a machine without Lua, cJSON and Check
 	$(Q)cp $(SHARED) $(BUNDLE)/libvarflash.so
 	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(BUNDLE)/)
-	$(Q)cp -R configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(BUNDLE)/
+	$(Q)cp -R $(BUILD)/calibrate-root configs tests/run.sh tests/gpu.sh tools/demo/packed.safetensors $(BUNDLE)/
 	@du -sh $(BUNDLE)
 
 # What the Python package carries: the library, beside it what a system may lack, and the problems that varflash.compare times.
