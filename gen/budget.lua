@@ -71,7 +71,7 @@ end
 
 -- Hopper: warpgroups of 128 threads, 64 rows to a consumer. Tiles are panels of 64 columns (templates/tile/panels.cuh).
 local GROUP_THREADS, GROUP_ROWS, SWIZZLE = 128, 64, 1024
-local TILE_BYTES, TILE_SLOTS = 80, 2 -- struct Tile and its ring (templates/fwd_sm90.cu)
+local TILE_BYTES = 80 -- struct Tile (templates/fwd_sm90.cu)
 
 local function panel_bytes(rows, columns)
   return (columns + 63) // 64 * rows * 128
@@ -82,7 +82,7 @@ end
 local function trade_registers(facts, consumers)
   local start = math.min(facts.registers, 248)
   if start >= 240 then return nil, start end
-  local helper = consumers == 1 and start >= 128 and 56 or consumers == 2 and 24 or 32
+  local helper = consumers == 1 and start >= 128 and 56 or consumers == 2 and 40 or 32
   return helper, math.min(240, (start * (consumers + 1) - helper) // consumers // 8 * 8)
 end
 
@@ -95,17 +95,20 @@ function budget.fwd_sm90(r)
   if r.tile_m ~= GROUP_ROWS * r.consumers then
     return nil, name .. ": tile_m is not 64 rows for each consumer"
   end
+  -- One consumer is for short sequences, many to a block.
+  local q_stages, tile_slots = r.consumers == 1 and 2 or 1, r.consumers == 1 and 4 or 2
   local facts, why = fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
-    { "q", panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
+    { "q", q_stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
     { "k", r.stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
     { "v", r.stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
-    { "tiles", TILE_SLOTS * TILE_BYTES },
+    { "tiles", tile_slots * TILE_BYTES },
     { "work", WORK_BYTES // 2 },
-    { "barriers", 8 * (2 * r.consumers + 4 * r.stages + 2 * TILE_SLOTS) },
+    { "barriers", 8 * (2 * r.consumers * q_stages + 4 * r.stages + 2 * tile_slots) },
   })
   if not facts then return nil, why end
   facts.helper_registers, facts.consumer_registers = trade_registers(facts, r.consumers)
   facts.trade = facts.helper_registers ~= nil
+  facts.q_stages, facts.tile_slots = q_stages, tile_slots
   facts.wgmma_columns = r.tile_n == r.head_dim_v and { r.tile_n } or { r.tile_n, r.head_dim_v }
   facts.last_block_first, facts.l2_sections = true, r.mask == "causal"
   facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n } }

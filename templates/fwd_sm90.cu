@@ -56,9 +56,10 @@ struct Tile {
     int reserved[3];
 };
 
-// One tile is computed while the other, which is drawn no earlier, so that work stays evenly spread, is loaded; the slot of a tile that is being
-// stored becomes free in between.
-constexpr int TILE_SLOTS = 2;
+// With two, one tile is computed while the other, which is drawn no earlier, so that work stays evenly spread, is loaded; the slot of a tile that is
+// being stored becomes free in between. Where tiles are short they are many and loads are what takes time: q has more than one stage too.
+constexpr int TILE_SLOTS = $(budget.tile_slots);
+constexpr int Q_STAGES = $(budget.q_stages);
 
 constexpr int Q_OFFSET = $(budget.offsets.q);
 constexpr int K_OFFSET = $(budget.offsets.k);
@@ -66,9 +67,9 @@ constexpr int V_OFFSET = $(budget.offsets.v);
 constexpr int TILES_OFFSET = $(budget.offsets.tiles);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
-constexpr int BARRIERS = 2 * CONSUMERS + 4 * STAGES + 2 * TILE_SLOTS;
-static_assert(K_OFFSET - Q_OFFSET >= CONSUMERS * QTile::BYTES && V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES &&
-                  TILES_OFFSET - V_OFFSET >= STAGES * VTile::BYTES &&
+constexpr int BARRIERS = 2 * CONSUMERS * Q_STAGES + 4 * STAGES + 2 * TILE_SLOTS;
+static_assert(K_OFFSET - Q_OFFSET >= Q_STAGES * CONSUMERS * QTile::BYTES &&
+                  V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES && TILES_OFFSET - V_OFFSET >= STAGES * VTile::BYTES &&
                   BARRIERS_OFFSET - TILES_OFFSET >= TILE_SLOTS * sizeof(Tile) &&
                   BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
               "the kernel and its budget agree");
@@ -80,11 +81,12 @@ static_assert(K_OFFSET - Q_OFFSET >= CONSUMERS * QTile::BYTES && V_OFFSET - K_OF
 //     turns    named barrier 1 + g: group g may issue its products; the group before it in rotation arrives, group g waits
 
 struct Barriers {
+    static constexpr u32 Q_SLOTS = Q_STAGES * CONSUMERS;
     u32 base;
 
-    DEVICE u32 q_full(int group) const { return base + 8 * group; }
-    DEVICE u32 q_empty(int group) const { return q_full(CONSUMERS) + 8 * group; }
-    DEVICE u32 k_full(u32 slot) const { return q_empty(CONSUMERS) + 8 * slot; }
+    DEVICE u32 q_full(u32 slot) const { return base + 8 * slot; }  // slot: stage * CONSUMERS + group
+    DEVICE u32 q_empty(u32 slot) const { return q_full(Q_SLOTS) + 8 * slot; }
+    DEVICE u32 k_full(u32 slot) const { return q_empty(Q_SLOTS) + 8 * slot; }
     DEVICE u32 k_empty(u32 slot) const { return k_full(STAGES) + 8 * slot; }
     DEVICE u32 v_full(u32 slot) const { return k_empty(STAGES) + 8 * slot; }
     DEVICE u32 v_empty(u32 slot) const { return v_full(STAGES) + 8 * slot; }
@@ -92,7 +94,7 @@ struct Barriers {
     DEVICE u32 tile_empty(u32 slot) const { return tile_full(TILE_SLOTS) + 8 * slot; }
 
     DEVICE void initialise() const {
-        for (int i = 0; i < CONSUMERS; i++) {
+        for (int i = 0; i < Q_SLOTS; i++) {
             mbarrier_init(q_full(i), 1);
             mbarrier_init(q_empty(i), 4);
         }
@@ -190,7 +192,7 @@ struct Loader {
     DEVICE void load_qk() const {
         Ring<TILE_SLOTS> tiles;
         Ring<STAGES> ring;
-        u32 q_parity = 1;
+        Ring<Q_STAGES> q_ring;
         for (;; tiles.advance()) {
             mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
             const Tile &tile = tile_slot(tiles.slot);
@@ -200,13 +202,14 @@ struct Loader {
             load<KTile>(keys, args.k, begin, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
 #pragma unroll 1
             for (int group = 0; group < CONSUMERS; group++) {
-                mbarrier_wait(barriers.q_empty(group), q_parity);
-                mbarrier_arrive_expect(barriers.q_full(group), QTile::BYTES);
-                QTile::load(shared + Q_OFFSET + group * QTile::BYTES, args.q, barriers.q_full(group),
+                const u32 slot = q_ring.slot * CONSUMERS + group;
+                mbarrier_wait(barriers.q_empty(slot), q_ring.parity ^ 1);
+                mbarrier_arrive_expect(barriers.q_full(slot), QTile::BYTES);
+                QTile::load(shared + Q_OFFSET + slot * QTile::BYTES, args.q, barriers.q_full(slot),
                             tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
                             tile.head, tile.sequence.q_batch);
             }
-            q_parity ^= 1;
+            q_ring.advance();
 #pragma unroll 1
             for (int i = begin + 1; i < end; i++)
                 load<KTile>(keys, args.k, i, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
@@ -273,7 +276,8 @@ struct Consumer {
     const int group, warp;  // warp: within the group
     Ring<STAGES> k_ring, v_ring;
     Ring<TILE_SLOTS> tile_ring;
-    u32 q_parity = 0;
+    Ring<Q_STAGES> q_ring;    // of the next tile
+    u32 q_slot = 0;           // of the tile whose Q K^T was issued last
     u32 slot = 0;             // of the current tile
     Range unmasked = {0, 0};  // key tiles that every row of this warp sees whole
 
@@ -391,14 +395,15 @@ struct Consumer {
         return true;
     }
     DEVICE void wait_first_qk() {
-        mbarrier_wait(barriers.q_full(group), q_parity);
-        q_parity ^= 1;
+        q_slot = q_ring.slot * CONSUMERS + group;
+        mbarrier_wait(barriers.q_full(q_slot), q_ring.parity);
+        q_ring.advance();
         mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
     }
     DEVICE void release_k(bool last) {
         arrive(barriers.k_empty(k_ring.slot));
         k_ring.advance();
-        if (last) arrive(barriers.q_empty(group));
+        if (last) arrive(barriers.q_empty(q_slot));
     }
     DEVICE void release_v() {
         arrive(barriers.v_empty(v_ring.slot));
@@ -407,7 +412,7 @@ struct Consumer {
 
     // S = Q K^T.
     DEVICE void issue_qk(Scores &s, u32 stage) const {
-        const u64 q = QTile::rows_operand(shared + Q_OFFSET + group * QTile::BYTES);
+        const u64 q = QTile::rows_operand(shared + Q_OFFSET + q_slot * QTile::BYTES);
         const u64 k = KTile::rows_operand(shared + K_OFFSET + stage * KTile::BYTES);
         pin(s);
         wgmma_fence();
