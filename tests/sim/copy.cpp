@@ -83,7 +83,7 @@ static void arrive_bytes(const Copy &copy) {
 }
 
 static void load_data(Copy &copy) {
-    copy.bytes = 0;
+    u32 bytes = 0;  // of the whole box
     bool outside = true;
     for_each_piece(copy, [&](const Piece &piece) {
         alignas(16) u8 data[16] = {};
@@ -91,8 +91,9 @@ static void load_data(Copy &copy) {
         if (piece.valid && global_access(copy.actor(), piece.global, piece.valid, Effect::READ, copy.pc))
             memcpy(data, piece.global, piece.valid);
         async_shared(copy.actor(), piece.shared, data, true, copy.pc);
-        copy.bytes += 16;
+        bytes += 16;
     });
+    copy.bytes = bytes;
     // Seen on an H200: it faults where there is no memory.
     if (outside && copy.tensor && !sim_holds(reinterpret_cast<const void *>(copy.map.base), 16))
         find("box outside its tensor", copy.pc, nullptr,

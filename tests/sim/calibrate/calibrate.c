@@ -51,7 +51,6 @@ static const struct test {
     {"wgmma-80", 11, 80, 128 * 40 * 3, 0, false, false},
     {"wgmma-128", 11, 128, 128 * 64 * 6, 0, false, false},
     {"wgmma-256", 11, 256, 128 * 128 * 6, 0, false, false},
-    {"wgmma-plain", 12, 0, 128 * 32, 0, true, false},
 };
 enum { TESTS = sizeof(tests) / sizeof(*tests) };
 

@@ -10,7 +10,6 @@
 //% include "ptx/mbarrier.cuh"
 //% include "ptx/tma.cuh"
 //% include "ptx/wgmma.cuh"
-//% include "ptx/wgmma_bf16.cuh"
 //% include "ptx/warpgroup.cuh"
 
 struct CalibrateArgs {
@@ -75,7 +74,7 @@ struct Calibrate {
         put(at, shuffle(x, 5));
         put(at + 1, shuffle_xor(x, 3));
         put(at + 2, shuffle_up(x, 2));
-        put(at + 3, uniform(x));
+        put(at + 3, static_cast<u32>(uniform(thread / WARP)));
         put(at + 4, warp_ballot((x & 4) != 0));
         put(at + 5, static_cast<u32>(warp_any(thread == 40)));
         put(at + 6, static_cast<u32>(population(x)));
@@ -95,7 +94,6 @@ struct Calibrate {
         put(at + 4, pack_fp16(a, b));
         put(at + 5, unpack_fp16(static_cast<u16>(float_to_bits(b) >> 9)));
         put(at + 6, unpack_bf16(static_cast<u16>(float_to_bits(b) >> 16)));
-        put(at + 7, min_fp16x2(pack_fp16(a, b), pack_fp16(b, a)));
         // Which of many NaNs comes out is not said.
         put(at + 8, static_cast<u32>(min_nan(a, b) != min_nan(a, b)));
         put(at + 9, min_nan(1.5f, absolute(a)));
@@ -278,25 +276,6 @@ struct Calibrate {
         }
         //% end -- n
     }
-    //% if dtype == "bf16" then
-    DEVICE void plain_products() const {
-        fill(SHARED);
-        fence_async_proxy();
-        block_sync();
-        float d[32];
-        u32 a[4] = {pair(thread), pair(thread + 50), pair(thread + 91), pair(thread + 130)};
-        for (int i = 0; i < 32; i++) d[i] = 1.0f;
-        wgmma_fence();
-        wgmma_rs_bf16<64>(d, a, plain_descriptor(shared, 1024, 128), 1);
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(d);
-        pin(a);
-        int word = 0;
-        keep(word, d);
-    }
-    //% end -- dtype
-
     // ORDER calibrate_tests (calibrate.c)
     DEVICE void run() const {
         if (args.test == 0) warp();
@@ -311,9 +290,6 @@ struct Calibrate {
         if (args.test == 9) store_boxes();
         if (args.test == 10) bulk();
         if (args.test == 11) products();
-        //% if dtype == "bf16" then
-        if (args.test == 12) plain_products();
-        //% end -- dtype
     }
 };
 
