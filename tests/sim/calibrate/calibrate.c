@@ -142,6 +142,7 @@ static void describe(const struct bench *bench, const struct test *test, const c
     uint64_t hash = 0xcbf29ce484222325;
     for (int i = 0; i < test->words; i++) {
         hash = (hash ^ bench->words[i]) * 0x100000001b3;
+        hash ^= hash >> 29;
         if (test->ulp) at += snprintf(line + at, LINE - (size_t)at, " %08x", bench->words[i]);
     }
     if (!test->ulp) snprintf(line + at, LINE - (size_t)at, " %016llx", (unsigned long long)hash);
