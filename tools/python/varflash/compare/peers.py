@@ -76,6 +76,17 @@ def _sdpa(backend):
     return make
 
 
+def cudnn(problem, device):
+    module = _import("cudnn")
+    from .cudnn_peer import attention
+
+    _require(device == "cuda", "needs a GPU")
+    _require(problem.window in ((-1, -1), (-1, 0)), "no window")
+    _require(not problem.flags.softcap, "no softcap")
+    _require(not problem.causal or problem.lengths_q == problem.lengths_k, "causal only with equal lengths")
+    return attention(module, problem, device)
+
+
 _compiled = {}
 
 
@@ -146,6 +157,7 @@ PEERS = {
     "torch-varlen": torch_varlen,
     "sdpa-cudnn": _sdpa("CUDNN_ATTENTION"),
     "sdpa-flash": _sdpa("FLASH_ATTENTION"),
+    "cudnn": cudnn,
     "flex": flex,
     "flash-attn-2": _flash_attn("flash_attn"),
     "flash-attn-3": _flash_attn("flash_attn_interface"),
