@@ -19,8 +19,10 @@ local ROWS = {
     uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n warps stages q_registers blocks_per_sm" },
   { name = "fwd_sm90", uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages blocks_per_sm consumers" },
   { name = "bwd_pre", uses = "arch dtype head_dim head_dim_v aligned tile_m" },
+  { name = "bwd_pre_sm90", uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n" },
   { name = "bwd_sm80",
     uses = "arch dtype head_dim head_dim_v mask softcap aligned deterministic tile_m tile_n warps stages blocks_per_sm" },
+  { name = "bwd_sm90", uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages dout_stages" },
   { name = "bwd_post", uses = "arch dtype head_dim mask aligned tile_m tile_n warps" },
 }
 
@@ -32,6 +34,7 @@ kernels.variants = {
   },
   sm90 = {
     fwd = words "schedule fwd_sm90",
+    bwd = words "schedule bwd_pre_sm90 bwd_sm90",
   },
 }
 kernels.check = words "check_lengths"

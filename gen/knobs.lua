@@ -32,6 +32,8 @@ knobs.knobs = {
     meaning = "warps of a block" },
   { name = "stages", letter = "s", type = "number", allowed = { 1, 4, 1 }, axis = { 1, 2, 3 }, numeric = {},
     meaning = "tiles in flight between global memory and the products" },
+  { name = "dout_stages", letter = "o", type = "number", allowed = { 1, 4, 1 }, axis = { 2, 3, 4 }, numeric = {},
+    meaning = "tiles of the output's gradient in flight" },
   { name = "q_registers", letter = "q", type = "flag", axis = { false, true }, numeric = {},
     meaning = "q stays in registers for a whole row of tiles" },
   { name = "blocks_per_sm", letter = "b", type = "number", allowed = { 1, 8, 1 }, axis = { 1, 2, 3, 4 }, numeric = {},

@@ -23,6 +23,10 @@ static size_t add_part(struct cursor *cursor, int64_t a, int64_t b, size_t c) {
     return start;
 }
 
+// What the backward's first kernel keeps of a query row and head: 8 bytes in the portable family, 16 in Hopper's. The
+// larger, so that a workspace serves both.
+#define STATISTICS_BYTES 16
+
 // A schedule: header, first blocks, sequences; the kernel gets one address for each.
 static size_t add_schedule(struct cursor *cursor, int64_t entries) {
     const size_t start = add_part(cursor, 1, 1, sizeof(struct kernel_schedule_header));
@@ -65,7 +69,7 @@ vf_status launch_layout(const struct call *call, int tile_m, int tile_n, struct 
     layout->by_q = add_schedule(&cursor, layout->entries);
     if (call->backward) {
         layout->by_k = add_schedule(&cursor, layout->entries);
-        layout->stats = add_part(&cursor, call->heads_q, layout->stat_rows, 2 * sizeof(float));
+        layout->stats = add_part(&cursor, call->heads_q, layout->stat_rows, STATISTICS_BYTES);
         layout->accumulator =
             add_part(&cursor, call->heads_q, layout->accumulator_rows, (size_t)call->request.head_dim * sizeof(float));
         layout->turns = add_part(&cursor, call->heads_q, layout->accumulator_rows / tile_m, sizeof(uint32_t));
@@ -141,6 +145,7 @@ union arguments {
     struct kernel_forward_args forward;
     struct kernel_forward_sm90_args forward_sm90;
     struct kernel_backward_pre_args pre;
+    struct kernel_backward_pre_sm90_args pre_sm90;
     struct kernel_backward_args backward;
     struct kernel_backward_sm90_args backward_sm90;
     struct kernel_backward_post_args post;
@@ -214,6 +219,27 @@ static void pack_pre(const struct call *call, const struct layout *layout, struc
         .stat_rows = layout->stat_rows,
         .accumulator_rows = layout->accumulator_rows,
         .heads = (int32_t)call->heads_q,
+    };
+}
+
+static void pack_pre_sm90(const struct call *call, const struct layout *layout,
+                          struct kernel_backward_pre_sm90_args *out) {
+    const uint64_t base = address(call->problem->workspace);
+    *out = (struct kernel_backward_pre_sm90_args){
+        .o = of_q(call, CALL_O),
+        .dout = of_q(call, CALL_DOUT),
+        .dq = of_q(call, CALL_DQ),
+        .lse = of_rows(call, CALL_LSE),
+        .dlse = of_rows(call, CALL_DLSE),
+        .schedule = schedule(call, layout->by_q, layout->entries),
+        .stats = base + layout->stats,
+        .turns = base + layout->turns,
+        .stat_rows = layout->stat_rows,
+        .accumulator_rows = layout->accumulator_rows,
+        .heads = (int32_t)call->heads_q,
+        .window_left = call->window_left,
+        .window_right = call->window_right,
+        .scale = call->scale,
     };
 }
 
@@ -383,6 +409,9 @@ vf_status launch_call(const struct call *call, const struct variant *variant, co
                 break;
             case ROLE_BACKWARD_PRE:
                 pack_pre(call, layout, &arguments.pre);
+                break;
+            case ROLE_BACKWARD_PRE_SM90:
+                pack_pre_sm90(call, layout, &arguments.pre_sm90);
                 break;
             case ROLE_BACKWARD:
                 pack_backward(call, layout, &arguments.backward);

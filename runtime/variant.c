@@ -271,10 +271,15 @@ static vf_status role_of(const char *name, enum role *role) {
     static const struct {
         const char *prefix;
         enum role role;
-    } roles[] = {{"schedule", ROLE_SCHEDULE},      {"fwd_sm90", ROLE_FORWARD_SM90},
-                 {"fwd_", ROLE_FORWARD},           {"bwd_pre", ROLE_BACKWARD_PRE},
-                 {"bwd_sm90", ROLE_BACKWARD_SM90}, {"bwd_post", ROLE_BACKWARD_POST},
-                 {"bwd_", ROLE_BACKWARD},          {"check_", ROLE_CHECK}};
+    } roles[] = {{"schedule", ROLE_SCHEDULE},
+                 {"fwd_sm90", ROLE_FORWARD_SM90},
+                 {"fwd_", ROLE_FORWARD},
+                 {"bwd_pre_sm90", ROLE_BACKWARD_PRE_SM90},
+                 {"bwd_pre", ROLE_BACKWARD_PRE},
+                 {"bwd_sm90", ROLE_BACKWARD_SM90},
+                 {"bwd_post", ROLE_BACKWARD_POST},
+                 {"bwd_", ROLE_BACKWARD},
+                 {"check_", ROLE_CHECK}};
     for (size_t i = 0; i < ARRAY_LENGTH(roles); i++) {
         if (!strncmp(name, roles[i].prefix, strlen(roles[i].prefix))) {
             *role = roles[i].role;

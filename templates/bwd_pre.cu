@@ -14,52 +14,24 @@
 $(constants())
 
 constexpr int THREADS = $(budget.threads);
-constexpr int CHUNKS = HEAD_DIM_V / 8;  // of a row of O
-constexpr int row_lanes(int chunks) {
-    return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : chunks;
-}
-constexpr int ROW_LANES = row_lanes(CHUNKS);  // lanes that share a row, a chunk each
-constexpr int PASS_ROWS = THREADS / ROW_LANES;
 
 $(args_structs())
 
 //% include "attn/schedule.cuh"
+//% include "attn/delta.cuh"
 //% include "tile/global.cuh"
 //% include "ptx/sync.cuh"
 
+constexpr int PASS_ROWS = THREADS / ROW_LANES;
+
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
-DEVICE float dot_pair(u32 a, u32 b) {
-    const float low = unpack(static_cast<u16>(a)) * unpack(static_cast<u16>(b));
-    return fma_f32(unpack(static_cast<u16>(a >> 16)), unpack(static_cast<u16>(b >> 16)), low);
-}
-DEVICE float dot_chunk(const Vector4 &a, const Vector4 &b) {
-    return (dot_pair(a.x, b.x) + dot_pair(a.y, b.y)) + (dot_pair(a.z, b.z) + dot_pair(a.w, b.w));
-}
-DEVICE Vector4 read_chunk(const u16 *from) {
-    //% if aligned then
-    return load_once(reinterpret_cast<const Vector4 *>(from));
-    //% else
-    return gather_chunk(from);
-    //% end -- aligned
-}
-
 DEVICE void row_statistics(const BackwardPreArgs &args, const Sequence &s, int head, int row) {
-    const int lane = thread_index() % ROW_LANES;
-    float delta = 0.0f;
-    if (row < s.q_len && lane < CHUNKS) {
-        const Rows o = rows_of(args.o, s.q_batch, s.q_begin, head),
-                   dout = rows_of(args.dout, s.q_batch, s.q_begin, head);
-        delta = dot_chunk(read_chunk(o.row(row) + lane * 8), read_chunk(dout.row(row) + lane * 8));
-    }
-#pragma unroll
-    for (int distance = 1; distance < ROW_LANES; distance *= 2) delta += shuffle_xor(delta, distance);
-    if (row < s.q_len && lane == 0) {
-        const float lse = load(float_at(args.lse, s.q_batch, s.q_begin + row, head));
-        if (args.dlse.data) delta -= load(float_at(args.dlse, s.q_batch, s.q_begin + row, head));
-        store(pointer<Float2>(args.stats) + (head * args.stat_rows + s.stat_row + row),
-              Float2{lse == -infinity() ? 0.0f : lse * LOG2_E, delta});
-    }
+    const float delta = row_delta(args.o, args.dout, args.dlse, s, head, row);
+    if (row >= s.q_len || thread_index() % ROW_LANES != 0) return;
+    const float lse = load(float_at(args.lse, s.q_batch, s.q_begin + row, head));
+    store(pointer<Float2>(args.stats) + (head * args.stat_rows + s.stat_row + row),
+          Float2{lse == -infinity() ? 0.0f : lse * LOG2_E, delta});
 }
 
 DEVICE void clear_accumulators(const BackwardPreArgs &args, const Sequence &s, int head, int block) {

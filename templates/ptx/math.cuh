@@ -25,6 +25,7 @@ DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
 DEVICE float absolute(float x) { return fabsf(x); }
 // max.s32 twice, which sm_90 has as one instruction.
 DEVICE int max3(int a, int b, int c) { return max(max(a, b), c); }
+DEVICE u32 max3(u32 a, u32 b, u32 c) { return max(max(a, b), c); }
 // min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
 DEVICE float min_nan(float a, float b) {
     float y;
@@ -51,3 +52,10 @@ DEVICE float unpack_fp16(u16 bits) {
     return y;
 }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
+
+// min.NaN.f16x2, sm_80, ISA 7.0: of each half; a NaN wins.
+DEVICE u32 min_fp16x2(u32 a, u32 b) {
+    u32 y;
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}

@@ -130,6 +130,7 @@ DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
 DEVICE float absolute(float x) { return fabsf(x); }
 // max.s32 twice, which sm_90 has as one instruction.
 DEVICE int max3(int a, int b, int c) { return max(max(a, b), c); }
+DEVICE u32 max3(u32 a, u32 b, u32 c) { return max(max(a, b), c); }
 // min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
 DEVICE float min_nan(float a, float b) {
     float y;
@@ -156,6 +157,13 @@ DEVICE float unpack_fp16(u16 bits) {
     return y;
 }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
+
+// min.NaN.f16x2, sm_80, ISA 7.0: of each half; a NaN wins.
+DEVICE u32 min_fp16x2(u32 a, u32 b) {
+    u32 y;
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
 // Loads, stores and asynchronous copies.
 
 // cp.async.cg.shared.global, sm_80, ISA 7.0: 16 bytes, of which the last 16 - bytes are zeros. Nothing is
@@ -355,6 +363,23 @@ struct BackwardPreArgs {
     i32 reserved;
 };
 static_assert(sizeof(BackwardPreArgs) == 200, "ORDER args");
+struct BackwardPreSm90Args {
+    Operand o;
+    Operand dout;
+    Operand dq;
+    Operand lse;  // float32
+    Operand dlse;  // float32; data null: absent
+    Schedule schedule;  // by q
+    u64 stats;  // 16 bytes [heads][stat_rows]: templates/attn/row_statistics.cuh
+    u64 turns;  // u32[heads][accumulator_rows / tile_m]: key blocks that have added their part
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+};
+static_assert(sizeof(BackwardPreSm90Args) == 232, "ORDER args");
 struct BackwardArgs {
     Operand q;
     Operand k;
@@ -449,11 +474,11 @@ struct Work {
 };
 
 // How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
-// plenty (16 for every block of threads) up to 8 heads share it. A divisor of `heads`.
-DEVICE int chunk_of(i64 blocks, int heads) {
-    int chunk =
-        static_cast<int>(smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * 16), static_cast<i64>(1)),
-                                 static_cast<i64>(smaller(heads, 8))));
+// plenty (that many for every block of threads) up to 8 heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
+    int chunk = static_cast<int>(
+        smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * plenty), static_cast<i64>(1)),
+                static_cast<i64>(smaller(heads, 8))));
     while (heads % chunk != 0) chunk--;
     return chunk;
 }
@@ -1067,6 +1092,16 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
 DEVICE void global_release_add(u32 *address, u32 value) {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// ld.relaxed.gpu.global.v4.f32, sm_70, ISA 6.0: what other blocks have written, past the first-level cache.
+DEVICE Float4 load_relaxed(const Float4 *address) {
+    Float4 v;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(address)
+                 : "memory");
+    return v;
 }
 
 // griddepcontrol.wait, sm_90, ISA 7.8: the kernels before this one in the chain are complete and their writes visible.

@@ -11,7 +11,7 @@ local ARCHS = { "sm_80", "sm_86", "sm_90a", "sm_120" }
 -- A request of either pass; `changes` are laid over it.
 local function request(changes)
   local out = { arch = "sm_80", dtype = "bf16", head_dim = 64, head_dim_v = 64, mask = "full", softcap = false, aligned = true,
-    deterministic = false, tile_m = 64, tile_n = 64, warps = 4, stages = 2, q_registers = false, blocks_per_sm = 1 }
+    deterministic = false, tile_m = 64, tile_n = 64, warps = 4, stages = 2, dout_stages = 2, q_registers = false, blocks_per_sm = 1 }
   for name, value in pairs(changes) do out[name] = value end
   out.target = arch.parse(out.arch)
   return out
@@ -130,6 +130,56 @@ test("helper kernels fit everywhere", function()
       assert(facts.shared_bytes <= 48 * 1024)
     end
   end
+end)
+
+-- Calls `body` with Hopper backward requests and what the budget says of them.
+local function sweep_hopper(body)
+  for _, head_dim in ipairs { 8, 64, 72, 128, 136, 192, 256 } do
+    for _, head_dim_v in ipairs { 8, 64, 128, 200 } do
+      for stages = 1, 4 do
+        for _, softcap in ipairs { false, true } do
+          local r = request { arch = "sm_90a", head_dim = head_dim, head_dim_v = head_dim_v, stages = stages, dout_stages = 5 - stages,
+            softcap = softcap, tile_n = 128 }
+          body(r, budget.bwd_sm90(r))
+        end
+      end
+    end
+  end
+end
+
+test("bwd_sm90: what is accepted fits a block of 512 threads, what is refused says why", function()
+  local accepted, refused = 0, 0
+  sweep_hopper(function(r, facts, sentence)
+    if not facts then
+      refused = refused + 1
+      contains(sentence, "bwd_sm90 head_dim=" .. r.head_dim)
+      return
+    end
+    accepted = accepted + 1
+    equal(facts.threads, 512)
+    assert(facts.shared_bytes <= r.target.shared_per_block)
+    equal(2 * facts.compute_registers + facts.dq_registers + facts.helper_registers, 4 * facts.registers)
+    assert((r.head_dim + r.head_dim_v) // 2 + 48 < facts.compute_registers)
+    local free = 0
+    for _, region in ipairs(facts.regions) do
+      assert(region.offset % 128 == 0 and region.offset >= free, region[1])
+      free = region.offset + region[2]
+    end
+    equal(facts.shared_bytes, free)
+  end)
+  assert(accepted > 0 and refused > 0)
+end)
+
+test("bwd_sm90: needs wgmma, and its own tiles", function()
+  for changes, part in pairs { [{ arch = "sm_80", tile_n = 128 }] = "sm_90a", [{ arch = "sm_90a" }] = "tile_n 128",
+    [{ arch = "sm_90a", tile_n = 128, tile_m = 128 }] = "tile_m is 64" } do
+    local facts, sentence = budget.bwd_sm90(request(changes))
+    equal(facts, nil)
+    contains(sentence, part)
+  end
+  local facts, sentence = budget.bwd_pre_sm90(request { arch = "sm_90a", aligned = false })
+  equal(facts, nil)
+  contains(sentence, "16 bytes")
 end)
 
 runner.finish()

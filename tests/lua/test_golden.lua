@@ -1,4 +1,4 @@
--- Five expanded kernels as files, so that a change of the generator or of a template shows as a change of what is compiled.
+-- Expanded kernels as files, so that a change of the generator or of a template shows as a change of what is compiled.
 --
 --   lua5.4 tests/lua/test_golden.lua [--update]        --update (make golden) writes the files instead of comparing
 
@@ -17,6 +17,7 @@ local SPECS = {
     .. "stages=1 q_registers=0 blocks_per_sm=1",
   "kernel=bwd_sm80 arch=sm_90a dtype=bf16 head_dim=64 head_dim_v=64 mask=full softcap=0 aligned=1 deterministic=1 tile_m=64 tile_n=64 "
     .. "warps=4 stages=2 blocks_per_sm=1",
+  "kernel=bwd_sm90 arch=sm_90a dtype=bf16 head_dim=96 head_dim_v=96 mask=causal softcap=0 tile_m=64 tile_n=128 stages=3 dout_stages=2",
   "kernel=bwd_post arch=sm_80 dtype=bf16 head_dim=64 mask=causal aligned=1 tile_m=64 tile_n=64 warps=4",
 }
 

@@ -227,6 +227,7 @@ static size_t argument_size(const char *entry) {
                  {"vf_check_lengths", sizeof(struct kernel_check_args)},
                  {"vf_fwd_sm90", sizeof(struct kernel_forward_sm90_args)},
                  {"vf_fwd", sizeof(struct kernel_forward_args)},
+                 {"vf_bwd_pre_sm90", sizeof(struct kernel_backward_pre_sm90_args)},
                  {"vf_bwd_pre", sizeof(struct kernel_backward_pre_args)},
                  {"vf_bwd_post", sizeof(struct kernel_backward_post_args)},
                  {"vf_bwd_sm90", sizeof(struct kernel_backward_sm90_args)},

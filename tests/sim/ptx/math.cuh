@@ -12,6 +12,10 @@ DEVICE int max3(int a, int b, int c) {
     const int ab = a > b ? a : b;
     return ab > c ? ab : c;
 }
+DEVICE u32 max3(u32 a, u32 b, u32 c) {
+    const u32 ab = a > b ? a : b;
+    return ab > c ? ab : c;
+}
 DEVICE float min_nan(float a, float b) { return a != a ? a : b != b ? b : a < b ? a : b; }
 
 DEVICE u32 round_bf16(float x) {

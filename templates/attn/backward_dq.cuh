@@ -1,0 +1,118 @@
+// The warpgroup of the Hopper backward that sums dQ (bwd_sm90.cu, whose names it uses).
+
+// ---- Roles: dQ --------------------------------------------------------------------------------------------------------
+
+// A warpgroup: dQ of a query tile from both groups' dS, a panel of 64 columns at a time, added to memory from registers.
+struct Accumulator {
+    const BackwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    Ring<DS_STAGES> ds_ring;
+    Ring<K_STAGES> k_ring;
+    Ring<TURN_STAGES> turn_ring, added_ring;
+
+    DEVICE Accumulator(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
+        : args(a), shared(shared_base), barriers(b) {}
+
+    DEVICE void run() {
+        Ring<PIECE_SLOTS> pieces;
+        for (;;) {
+            mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
+            const Piece &piece = piece_slot(pieces.slot);
+            if (piece.steps == 0) break;
+            mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+            int tile = piece.end - 1, head = piece.key_head * args.group;
+#pragma unroll 1
+            for (int left = piece.steps; left > 0; left--) {
+                step(piece, head, tile, left == 1);
+                if (--tile < piece.begin) {
+                    tile = piece.end - 1;
+                    ++head;
+                }
+            }
+            k_ring.advance();
+            warp_sync();
+            arrive(barriers.piece_empty(pieces.slot));
+            pieces.advance();
+        }
+    }
+
+  private:
+    DEVICE void step(const Piece &piece, int head, int tile, bool last_step) {
+        const bool first = tile >= piece.first_from, last = tile < piece.last_below;
+        float *sum =
+            accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
+            accumulator_element(thread_index() / WARP % 4, 0);
+        if (last && !first) wait_turn();  // all others have added
+        panel<0>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
+        ds_ring.advance();
+        if (last_step) arrive(barriers.k_empty(k_ring.slot));
+        if (!last) {
+            mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
+            warp_sync();
+            arrive(barriers.added(added_ring.slot));
+            added_ring.advance();
+        }
+    }
+
+    template <int PANEL> DEVICE void panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
+        constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
+        constexpr int BLOCKS = COLUMNS / 8;
+        constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;
+        float dq[COLUMNS / 2];
+        sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
+        if (last && !first) {
+#pragma unroll
+            for (int c = 0; c < BLOCKS; c++) {
+                const Float4 v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
+                dq[4 * c] = v.x;
+                dq[4 * c + 1] = v.y;
+                dq[4 * c + 2] = v.z;
+                dq[4 * c + 3] = v.w;
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; i++) dq[i] = 0.0f;
+        }
+        pin(dq);
+        if (PANEL == 0) mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
+        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
+        const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
+        const u64 k = KTile::columns_operand(k_panel);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < TILE_N / 16; i++)
+            wgmma_ss<COLUMNS, MN_MAJOR, MN_MAJOR>(dq, descriptor_plus(ds, DsTile::columns_step(i)),
+                                                  descriptor_plus(k, KTile::columns_step(i)), 1);
+        wgmma_commit();
+        if (PANEL == 0 && !last && !first) wait_turn();
+        wgmma_wait<0>();
+        pin(dq);
+        if (PANEL == QTile::COUNT - 1) arrive(barriers.ds_empty(ds_ring.slot));
+        if (last) {
+            const Sequence &s = piece.sequence;
+            const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
+            store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), PANEL * PANEL_COLUMNS, row, s.q_len, dq,
+                              args.scale / WEIGHT_UNIT);
+            return;
+        }
+#pragma unroll
+        for (int c = 0; c < BLOCKS; c++) {
+            const float v[4] = {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]};
+            if (first)
+                store(reinterpret_cast<Float4 *>(sum + c * BLOCK_FLOATS), Float4{v[0], v[1], v[2], v[3]});
+            else
+                reduce_add(sum + c * BLOCK_FLOATS, v);
+        }
+    }
+
+    // Until this block may add to the tile.
+    DEVICE void wait_turn() {
+        arrive(barriers.turn(turn_ring.slot));
+        mbarrier_wait(barriers.turn(turn_ring.slot), turn_ring.parity);
+        turn_ring.advance();
+    }
+};

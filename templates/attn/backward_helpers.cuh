@@ -1,0 +1,187 @@
+// The helper warps of the Hopper backward (bwd_sm90.cu, whose names they use): who draws work, who loads, who takes turns and who passes them.
+// None issues a product, so that none is late because of one.
+
+// ---- Roles: scheduler -------------------------------------------------------------------------------------------------
+
+// One warp, all lanes together. It draws a piece when the loader is through with the one before, no sooner: a piece that is held back would hold
+// back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+struct Scheduler {
+    const BackwardSm90Args &args;
+    const Barriers barriers;
+
+    DEVICE void run() const {
+        const ListReader list(args.schedule);
+        const int key_heads = args.heads / args.group;
+        // Heads travel together only where no one waits for turns.
+        const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
+        const int chunk = turns ? 1 : chunk_of(list.blocks, key_heads);
+        // A row of queries brings q and dO and takes dQ, for every query head of the group.
+        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * args.group * chunk);
+        Work &work = *shared_pointer<Work>(WORK_OFFSET);
+        Ring<PIECE_SLOTS> ring;
+        u32 request_parity = 0;
+        for (;;) {
+            u64 ticket = 0;
+            if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
+            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, row_bytes);
+            if (!drawn.more) break;
+            if (lane_index() == 0) work = drawn;  // reading it again costs less than registers
+            warp_sync();
+            const Mask mask(work.sequence, args.window_left, args.window_right);
+            const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
+            const int head = work.head * chunk;
+            if (tiles.end <= tiles.begin) {
+                clear_rows(args.dk, HEAD_DIM / 8, work, head, chunk);
+                clear_rows(args.dv, HEAD_DIM_V / 8, work, head, chunk);
+                warp_sync();
+                continue;
+            }
+            const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
+            const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
+            for (int i = 0; i < chunk; i++)
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end,
+                               work.block > 0 ? before.end : 0, after.end > after.begin ? after.begin : tiles.end,
+                               (tiles.end - tiles.begin) * args.group, i == chunk - 1});
+            if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
+            warp_sync();
+            request_parity ^= 1;
+        }
+        publish(ring, {});
+    }
+
+  private:
+    DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
+        if (lane_index() == 0) {
+            mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
+            piece_slot(ring.slot) = piece;
+            mbarrier_arrive(barriers.piece_full(ring.slot));
+        }
+        warp_sync();
+        ring.advance();
+    }
+    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
+        const Sequence &s = work.sequence;
+        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
+        for (int h = head; h < head + heads; h++) {
+            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
+            for (int i = lane_index(); i < count; i += WARP)
+                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
+        }
+    }
+};
+
+// Goes through all pieces and steps in the order in which everyone does. Visit: (piece, head, tile).
+template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int group, Visit visit) {
+    Ring<PIECE_SLOTS> pieces;
+    for (;;) {
+        mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
+        const Piece &piece = piece_slot(pieces.slot);
+        if (piece.steps == 0) break;
+        int tile = piece.end - 1, head = piece.key_head * group;
+        for (int left = piece.steps; left > 0; left--) {
+            visit(piece, head, tile, left);
+            if (--tile < piece.begin) {
+                tile = piece.end - 1;
+                ++head;
+            }
+        }
+        mbarrier_arrive(barriers.piece_empty(pieces.slot));
+        pieces.advance();
+    }
+}
+
+// ---- Roles: loader ----------------------------------------------------------------------------------------------------
+
+// One thread: keeps the rings of q and dO full, and k and v of the piece.
+struct Loader {
+    const BackwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    Ring<Q_STAGES> q_ring;
+    Ring<DOUT_STAGES> dout_ring;
+    Ring<K_STAGES> k_ring;
+    Ring<V_STAGES> v_ring;
+
+    DEVICE Loader(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
+        : args(a), shared(shared_base), barriers(b) {}
+
+    DEVICE void run() {
+        visit_steps(barriers, args.group, [this](const Piece &piece, int head, int tile, int left) {
+            const bool fresh = left == piece.steps;
+            load_q(piece.sequence, head, tile);
+            if (fresh) load_keys<KTile>(k_ring, barriers.k_full(0), barriers.k_empty(0), K_OFFSET, args.k, piece);
+            load_dout(piece.sequence, head, tile);
+            if (fresh) load_keys<VTile>(v_ring, barriers.v_full(0), barriers.v_empty(0), V_OFFSET, args.v, piece);
+            if (left == 1 && piece.request) mbarrier_arrive(barriers.request());
+        });
+    }
+
+  private:
+    DEVICE void load_q(const Sequence &s, int head, int tile) {
+        const u32 full = barriers.q_full(q_ring.slot);
+        const int first = tile * TILE_M;
+        const u32 statistics = smaller(TILE_M, s.q_len - first) * 16;  // bytes: rows past the end are no one's to read
+        mbarrier_wait(barriers.q_empty(q_ring.slot), q_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, QTile::BYTES + statistics);
+        QTile::load(shared + Q_OFFSET + q_ring.slot * QTile::BYTES, args.q, full, s.q_begin, first, s.q_len, head,
+                    s.q_batch);
+        bulk_load(shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES,
+                  pointer<const Vector4>(args.stats) + (head * args.stat_rows + s.stat_row + first), statistics, full);
+        q_ring.advance();
+    }
+    DEVICE void load_dout(const Sequence &s, int head, int tile) {
+        const u32 full = barriers.dout_full(dout_ring.slot);
+        mbarrier_wait(barriers.dout_empty(dout_ring.slot), dout_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, DoutTile::BYTES);
+        DoutTile::load(shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES, args.dout, full, s.q_begin,
+                       tile * TILE_M, s.q_len, head, s.q_batch);
+        dout_ring.advance();
+    }
+    template <class Tile, int N>
+    DEVICE void load_keys(Ring<N> &ring, u32 full, u32 empty, int offset, const TensorMap &map, const Piece &piece) {
+        const Sequence &s = piece.sequence;
+        mbarrier_wait(empty + 8 * ring.slot, ring.parity ^ 1);
+        mbarrier_arrive_expect(full + 8 * ring.slot, Tile::BYTES);
+        Tile::load(shared + offset + ring.slot * Tile::BYTES, map, full + 8 * ring.slot, s.k_begin,
+                   piece.block * TILE_N, s.k_len, piece.key_head, s.k_batch);
+        ring.advance();
+    }
+};
+
+// ---- Roles: turns -----------------------------------------------------------------------------------------------------
+
+// One thread each, so that the dQ warpgroup neither polls memory nor fences.
+struct Turns {
+    const BackwardSm90Args &args;
+    const Barriers barriers;
+
+    // Waits, ahead of the dQ warpgroup, until the key tiles before this one have added.
+    DEVICE void take() const {
+        Ring<TURN_STAGES> ring;
+        visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
+            if (tile >= piece.first_from) return;
+            const Mask mask(piece.sequence, args.window_left, args.window_right);
+            global_wait_equal(turn(piece, head, tile),
+                              static_cast<u32>(piece.block - mask.key_tiles<TILE_M, TILE_N>(tile).begin));
+            mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
+            mbarrier_arrive(barriers.turn(ring.slot));
+            ring.advance();
+        });
+    }
+    // Says, after the dQ warpgroup's additions, that this key tile has added.
+    DEVICE void pass() const {
+        Ring<TURN_STAGES> ring;
+        visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
+            if (tile < piece.last_below) return;
+            mbarrier_arrive(barriers.added(ring.slot));
+            mbarrier_wait(barriers.added(ring.slot), ring.parity);
+            global_release_add(turn(piece, head, tile), 1);
+            ring.advance();
+        });
+    }
+
+  private:
+    DEVICE u32 *turn(const Piece &piece, int head, int tile) const {
+        return turn_of(args.turns, head, args.accumulator_rows, piece.sequence.accumulator_row, tile);
+    }
+};

@@ -1,0 +1,37 @@
+// From a warpgroup's accumulators (ptx/wgmma.cuh) straight to rows in global memory: the four lanes that share a row trade their pieces of it, so
+// that each stores whole 16 bytes and they 64 bytes side by side.
+
+//% include "attn/element.cuh"
+//% include "tile/rows.cuh"
+
+// Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
+DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
+    const bool high = lane_index() & 2, odd = lane_index() & 1;
+    const u32 a = shuffle_xor(high ? w0 : w2, 2), b = shuffle_xor(high ? w1 : w3, 2);
+    const u32 x0 = high ? a : w0, x1 = high ? b : w1;  // from the lower pair's lane
+    const u32 y0 = high ? w2 : a, y1 = high ? w3 : b;  // from the upper pair's lane
+    const u32 c = shuffle_xor(odd ? x0 : x1, 1), d = shuffle_xor(odd ? y0 : y1, 1);
+    return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
+}
+
+// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`.
+template <int COUNT>
+DEVICE void store_accumulator(const Rows &out, int column, int row, int limit, const float (&d)[COUNT], float factor) {
+    constexpr int COLUMNS = COUNT * 2;
+    const int own = lane_index() % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        u16 *at = out.row(row + 8 * half) + column + own;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c += 32) {
+            u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int g = 0; g < 4; g++) {
+                const int i = (c / 8 + g) * 4 + 2 * half;
+                if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
+            }
+            const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
+            if (row + 8 * half < limit && c + own < COLUMNS) store(reinterpret_cast<Vector4 *>(at + c), line);
+        }
+    }
+}

@@ -1,0 +1,2037 @@
+// vf_bwd_sm90_d96_bf16_causal: generated from templates/bwd_sm90.cu.
+//
+//   varflash show --spec 'kernel=bwd_sm90 arch=sm_90a dtype=bf16 head_dim=96 head_dim_v=96 mask=causal softcap=0 tile_m=64 tile_n=128 stages=3 dout_stages=2'
+//
+// Budget: 512 threads, 217864 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
+
+// ---- Contract ---------------------------------------------------------------------------------------------------------
+//
+// Variable-length attention backward for Hopper: copy engine and wgmma, sm_90a. Always deterministic: there is no other mode.
+//
+// One block per SM, persistent. A piece of work is TILE_N keys of one key head; the block walks over the query heads of that key head and over
+// their query tiles, the last tile first:
+//
+//     S^T  = K Q^T    dP^T = V dO^T        64 keys a group; what the exponent is shifted by and delta come as products too
+//     P^T  = 2^(S^T * factor)              dS^T = P^T dP^T
+//     dV  += P^T dO   dK  += dS^T Q        P^T and dS^T are born in the layout of A
+//     dQ   = dS K                          dS^T passes through shared memory once, for dK and dQ
+//
+//     scheduler ---> piece slots ------------------+----------------------+------------------------+
+//                         |                        v                      v                        v
+//                       loader --> K V Q dO --> compute warpgroups -dS-> dQ warpgroup <-turns-> turn taker, turn passer
+//
+// dQ of a query tile is summed in one order, key tiles ascending: the first stores, the others add, the last adds to its own sum and writes dq.
+// A counter per query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. All walk downwards, so
+// that a key tile follows the one before it at a distance of one step, with a causal mask too. docs/kernels-hopper.md tells the whole story.
+//
+// Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (TILE_N rows) as tile/panels.cuh
+// says; dq, dk, dv 16-byte aligned.
+
+// Plain arithmetic that every layer may use.
+
+// CUDA built-ins, the only place that names them: types, indices, shared memory, barriers, shuffles, votes, atomics, bit casts.
+// A simulator replaces this folder with CPU versions; therefore built-in variables are functions here.
+
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using f32 = float;
+using u64 = unsigned long long;
+
+#define DEVICE __device__ __forceinline__
+#define KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+#define PARAMETER const __grid_constant__
+
+struct alignas(16) Vector4 {
+    u32 x, y, z, w;
+};
+struct alignas(8) Float2 {
+    float x, y;
+};
+struct alignas(16) Float4 {
+    float x, y, z, w;
+};
+
+// 128 bytes that the driver encodes for the copy engine (ptx/tma.cuh).
+struct alignas(64) TensorMap {
+    u64 opaque[16];
+};
+
+constexpr int WARP = 32;
+constexpr u32 FULL_WARP = 0xFFFFFFFFu;
+
+DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
+DEVICE int lane_index() { return static_cast<int>(threadIdx.x % WARP); }
+DEVICE int block_index() { return static_cast<int>(blockIdx.x); }
+DEVICE int grid_blocks() { return static_cast<int>(gridDim.x); }
+
+// The block's dynamic shared memory; its layout is the budget's.
+DEVICE unsigned char *shared_memory() {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    return memory;
+}
+template <typename T> DEVICE T *shared_pointer(int byte_offset) {
+    return reinterpret_cast<T *>(shared_memory() + byte_offset);
+}
+// Address in the shared window, as ldmatrix and cp.async take it.
+DEVICE u32 shared_address(const void *pointer) { return static_cast<u32>(__cvta_generic_to_shared(pointer)); }
+
+// A device address from a kernel argument.
+template <typename T> DEVICE T *pointer(u64 address) { return reinterpret_cast<T *>(address); }
+
+DEVICE void block_sync() { __syncthreads(); }
+DEVICE void warp_sync() { __syncwarp(); }
+
+template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(FULL_WARP, value, lane); }
+template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
+template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
+// The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
+DEVICE u32 opaque(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+// A condition that hardly ever holds: what depends on it goes out of the way of loops.
+DEVICE bool unlikely(bool condition) { return __builtin_expect(condition, false); }
+// A value that is the same in all lanes, in a form in which the compiler knows it.
+template <typename T> DEVICE T uniform(T value) { return __shfl_sync(FULL_WARP, value, 0); }
+DEVICE u32 warp_ballot(bool predicate) { return __ballot_sync(FULL_WARP, predicate); }
+DEVICE bool warp_any(bool predicate) { return __any_sync(FULL_WARP, predicate) != 0; }
+
+DEVICE int population(u32 bits) { return __popc(bits); }
+DEVICE int lowest_bit(u32 bits) { return __ffs(static_cast<int>(bits)) - 1; }
+DEVICE int leading_zeros(u32 bits) { return __clz(static_cast<int>(bits)); }
+
+DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
+DEVICE int float_to_signed(float value) { return __float_as_int(value); }
+
+DEVICE u64 atomic_add(u64 *address, u64 value) { return atomicAdd(address, value); }
+DEVICE u64 atomic_min(u64 *address, u64 value) { return atomicMin(address, value); }
+// Single-instruction arithmetic.
+
+// ex2.approx.ftz.f32, sm_50, ISA 1.4: 2^x, 2 ulp; -inf gives 0.
+DEVICE float ex2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// lg2.approx.f32, sm_50, ISA 1.4.
+DEVICE float lg2(float x) {
+    float y;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// rcp.approx.ftz.f32, sm_50, ISA 1.4: 1 ulp; inf gives 0.
+DEVICE float rcp(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// fma.rn.f32, sm_20, ISA 2.0.
+DEVICE float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// max.f32, sm_10, ISA 1.0: a NaN loses against a number.
+DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
+DEVICE float absolute(float x) { return fabsf(x); }
+// max.s32 twice, which sm_90 has as one instruction.
+DEVICE int max3(int a, int b, int c) { return max(max(a, b), c); }
+DEVICE u32 max3(u32 a, u32 b, u32 c) { return max(max(a, b), c); }
+// min.NaN.f32, sm_80, ISA 7.0: a NaN wins.
+DEVICE float min_nan(float a, float b) {
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+
+// cvt.rn.bf16x2.f32, sm_80, ISA 7.0: two floats rounded to nearest even; lo goes to the lower 16 bits.
+DEVICE u32 pack_bf16(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
+// cvt.rn.f16x2.f32, sm_80, ISA 7.0.
+DEVICE u32 pack_fp16(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
+// cvt.f32.f16, sm_53, ISA 4.0.
+DEVICE float unpack_fp16(u16 bits) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
+    return y;
+}
+DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
+
+// min.NaN.f16x2, sm_80, ISA 7.0: of each half; a NaN wins.
+DEVICE u32 min_fp16x2(u32 a, u32 b) {
+    u32 y;
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+// Loads, stores and asynchronous copies.
+
+// cp.async.cg.shared.global, sm_80, ISA 7.0: 16 bytes, of which the last 16 - bytes are zeros. Nothing is
+// read when bytes is 0. Completes at a cp_async_wait.
+DEVICE void cp_async_16(u32 shared, const void *global, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+// cp.async.ca.shared.global, sm_80, ISA 7.0: 8 bytes, of which the last 8 - bytes are zeros.
+DEVICE void cp_async_8(u32 shared, const void *global, int bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most PENDING of this thread's groups are incomplete.
+template <int PENDING> DEVICE void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+DEVICE void store_shared(u32 address, u32 value) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+DEVICE void store_shared(u32 address, Vector4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+DEVICE Vector4 load_shared(u32 address) {
+    Vector4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
+template <typename T> DEVICE T load(const T *address) { return *address; }
+template <typename T> DEVICE void store(T *address, T value) { *address = value; }
+
+// st.global.v4.u32, sm_20, ISA 2.0: 16 bytes at once, whatever the compiler would rather do.
+DEVICE void store(Vector4 *address, Vector4 v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+// ld.global.L1::no_allocate, sm_70, ISA 7.4: 16 bytes read once.
+DEVICE Vector4 load_once(const Vector4 *address) {
+    Vector4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address));
+    return v;
+}
+
+// red.global.add.f32, sm_20, ISA 2.0; the vector form sm_90, ISA 8.1. Relaxed, device scope, no order among threads.
+DEVICE void reduce_add(float *address, float value) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(address), "f"(value) : "memory");
+}
+DEVICE void reduce_add(float *address, const float (&v)[4]) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(v[0]), "f"(v[1]),
+                 "f"(v[2]), "f"(v[3])
+                 : "memory");
+}
+
+constexpr float LOG2_E = 1.4426950408889634f;
+constexpr float LN_2 = 0.6931471805599453f;
+constexpr float LARGEST = 3.402823466e38f;
+DEVICE float infinity() { return bits_to_float(0x7F800000u); }
+
+template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
+template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
+
+// Quotients of numerators that may be negative, rounded down and up. b > 0.
+DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
+DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+
+// ---- Constants --------------------------------------------------------------------------------------------------------
+
+constexpr int HEAD_DIM = 96;  // columns of q and k
+constexpr int HEAD_DIM_V = 96;  // columns of v and o
+constexpr bool SOFTCAP = false;  // logits are softcap * tanh(logit / softcap)
+constexpr int TILE_M = 64;  // rows of q in a tile
+constexpr int TILE_N = 128;  // rows of k in a tile
+constexpr int STAGES = 3;  // tiles in flight between global memory and the products
+constexpr int DOUT_STAGES = 2;  // tiles of the output's gradient in flight
+
+constexpr int GROUP_THREADS = 128;
+constexpr int GROUP_ROWS = 64;
+constexpr int GROUPS = TILE_N / GROUP_ROWS;  // compute warpgroups; two more are the dQ warpgroup and the helpers
+constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
+constexpr int COMPUTE_WARPS = 4 * GROUPS;
+constexpr int COMPUTE_REGISTERS = 208;
+constexpr int DQ_REGISTERS = 64;
+constexpr int HELPER_REGISTERS = 32;
+static_assert(TILE_M == 64, "the m of wgmma for dQ, and what a thread's registers hold of S and dP");
+static_assert((COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS) * GROUP_THREADS <= 65536 &&
+                  COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS <= 128 * (GROUPS + 2),
+              "an increase that the others' decreases do not cover waits for ever");
+
+struct Operand {
+    u64 data;  // first element
+    i64 batch_stride;  // elements; 0 in a packed tensor
+    i64 row_stride;  // elements
+    i64 head_stride;  // elements
+};
+static_assert(sizeof(Operand) == 32, "ORDER args");
+struct Lengths {
+    u64 data;  // null: absent
+    i64 wide;  // 1: int64, 0: int32
+};
+static_assert(sizeof(Lengths) == 16, "ORDER args");
+struct Sequence {
+    i64 q_begin;  // first row of q (packed), 0 or the first unused row (batched)
+    i64 k_begin;  // the same for k
+    i64 stat_row;  // row of q counted over the whole tensor: index into the backward's row statistics
+    i64 accumulator_row;  // first row in the dQ accumulators; -1: keys fit one tile and dQ is written directly
+    i32 q_len;  // used rows of q
+    i32 k_len;  // used rows of k
+    i32 q_batch;  // index of the slot in a batched q, 0 in a packed one
+    i32 k_batch;  // the same for k
+};
+static_assert(sizeof(Sequence) == 48, "ORDER args");
+struct ScheduleHeader {
+    u64 ticket;  // next work item to draw
+    i64 blocks;  // row blocks of one head, all entries together
+    i64 entries;  // entries in use
+    i64 accumulator_rows;  // rows of dQ accumulators in use
+};
+static_assert(sizeof(ScheduleHeader) == 32, "ORDER args");
+struct Schedule {
+    u64 header;  // ScheduleHeader
+    u64 first_block;  // i64[entries + 1]: blocks of all earlier entries
+    u64 sequences;  // Sequence[entries]
+};
+static_assert(sizeof(Schedule) == 24, "ORDER args");
+struct SchedulePart {
+    u64 bins[513];  // entries << 36 | blocks
+};
+static_assert(sizeof(SchedulePart) == 4104, "ORDER args");
+struct ScheduleArgs {
+    Lengths cu_q;  // [batch + 1]; absent: batched, every slot is q_rows long
+    Lengths cu_k;  // [batch + 1]; absent: batched
+    Lengths used_q;  // [batch]
+    Lengths used_k;  // [batch]
+    Schedule by_q;  // work list in blocks of tile_m rows of q; header null: not wanted
+    Schedule by_k;  // work list in blocks of tile_n rows of k; header null: not wanted
+    i64 batch;
+    i64 q_rows;  // rows of q: of the packed tensor, or of one slot
+    i64 k_rows;  // rows of k
+    i64 accumulator_limit;  // rows of dQ accumulators there are
+    i64 share;  // sequences of one block of threads
+    u64 parts;  // SchedulePart of each block; null: there is one block, which counts and places
+    i32 tile_m;
+    i32 tile_n;
+    i32 fill;  // 1: rows where no token lives become entries
+    i32 counted;  // 1: parts are there, 0: they are to be counted
+};
+static_assert(sizeof(ScheduleArgs) == 176, "ORDER args");
+struct ForwardArgs {
+    Operand q;
+    Operand k;
+    Operand v;
+    Operand o;
+    Operand lse;  // float32; data null: not wanted
+    Schedule schedule;  // by q
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;  // INT_MAX: no edge; edges are clamped to +-2^30 by the host
+    i32 window_right;
+    f32 scale;  // softmax_scale
+    f32 softcap;
+};
+static_assert(sizeof(ForwardArgs) == 208, "ORDER args");
+struct ForwardSm90Args {
+    TensorMap q;  // maps: boxes of rows as the kernel's plan lists them, 64 columns, 128-byte swizzle
+    TensorMap k;
+    TensorMap v;
+    Operand o;
+    Operand lse;  // float32; data null: not wanted
+    Schedule schedule;  // by q
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;  // INT_MAX: no edge; edges are clamped to +-2^30 by the host
+    i32 window_right;
+    f32 scale;  // softmax_scale
+    f32 softcap;
+};
+static_assert(sizeof(ForwardSm90Args) == 512, "ORDER args");
+struct BackwardPreArgs {
+    Operand o;
+    Operand dout;
+    Operand lse;  // float32
+    Operand dlse;  // float32; data null: absent
+    Schedule schedule;  // by q
+    u64 stats;  // float2[heads][stat_rows]: lse * log2(e), delta
+    u64 accumulator;  // float[heads][accumulator_rows][head_dim], in the main kernel's order
+    u64 turns;  // u32[heads][accumulator_rows / tile_m]: key blocks that have added their part
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 reserved;
+};
+static_assert(sizeof(BackwardPreArgs) == 200, "ORDER args");
+struct BackwardPreSm90Args {
+    Operand o;
+    Operand dout;
+    Operand dq;
+    Operand lse;  // float32
+    Operand dlse;  // float32; data null: absent
+    Schedule schedule;  // by q
+    u64 stats;  // 16 bytes [heads][stat_rows]: templates/attn/row_statistics.cuh
+    u64 turns;  // u32[heads][accumulator_rows / tile_m]: key blocks that have added their part
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+};
+static_assert(sizeof(BackwardPreSm90Args) == 232, "ORDER args");
+struct BackwardArgs {
+    Operand q;
+    Operand k;
+    Operand v;
+    Operand dout;
+    Operand dq;
+    Operand dk;
+    Operand dv;
+    Schedule schedule;  // by k
+    u64 stats;
+    u64 accumulator;
+    u64 turns;
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+    f32 softcap;
+};
+static_assert(sizeof(BackwardArgs) == 312, "ORDER args");
+struct BackwardSm90Args {
+    TensorMap q;
+    TensorMap k;
+    TensorMap v;
+    TensorMap dout;
+    Operand dq;
+    Operand dk;
+    Operand dv;
+    Schedule schedule;  // by k
+    u64 stats;
+    u64 accumulator;
+    u64 turns;
+    i64 stat_rows;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 group;  // query heads per key head
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+    f32 softcap;
+};
+static_assert(sizeof(BackwardSm90Args) == 704, "ORDER args");
+struct BackwardPostArgs {
+    Operand dq;
+    Schedule schedule;  // by q
+    u64 accumulator;
+    i64 accumulator_rows;
+    i32 heads;  // query heads
+    i32 window_left;
+    i32 window_right;
+    f32 scale;
+};
+static_assert(sizeof(BackwardPostArgs) == 88, "ORDER args");
+struct CheckArgs {
+    Lengths cu_q;
+    Lengths cu_k;
+    Lengths used_q;
+    Lengths used_k;
+    i64 batch;
+    i64 q_rows;
+    i64 k_rows;
+    i64 max_q;  // 0: no bound
+    i64 max_k;  // 0: no bound
+    u64 report;  // CheckReport
+};
+static_assert(sizeof(CheckArgs) == 112, "ORDER args");
+struct CheckReport {
+    u64 fault;  // smallest of index * 16 + kind over all faults; all ones: none
+    i64 found;  // the value found there
+};
+static_assert(sizeof(CheckReport) == 16, "ORDER args");
+
+// The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
+// them by ticket, in order, and may wait only for work with lower tickets.
+//
+// Inside a sequence, heads go in sections; a section runs block by block over its heads, query heads of one key head side by side. Where blocks
+// differ in length (causal) or wait for each other (turns), a section is as many heads as fit the L2 cache together, so that long blocks of many
+// heads come first; elsewhere it is one key head, which reads least. Blocks go last first, or first first: whichever is longest first with a
+// causal mask, or in the backward's deterministic mode the order of turns.
+
+
+constexpr float L2_SECTION_BYTES = 33 << 20;  // 32 MiB, and room for what a reciprocal is off by
+
+struct Work {
+    Sequence sequence;
+    int head;  // the first of WorkQueue's chunk
+    int block;
+    int more;  // 0: no work is left
+    int reserved;
+};
+
+// How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
+// plenty (that many for every block of threads) up to 8 heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
+    int chunk = static_cast<int>(
+        smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * plenty), static_cast<i64>(1)),
+                static_cast<i64>(smaller(heads, 8))));
+    while (heads % chunk != 0) chunk--;
+    return chunk;
+}
+
+// The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
+DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
+    i64 low = 0, count = entries;
+    while (count > 1) {
+        const i64 step = (count + WARP - 1) / WARP;
+        const i64 probe = low + lane_index() * step;
+        const bool before = lane_index() * step < count && load(first_block + probe) <= at;
+        const int passed = population(warp_ballot(before));  // at least one: first_block[low] <= at
+        low += (passed - 1) * step;
+        count = smaller(step, count - (passed - 1) * step);
+    }
+    return low;
+}
+
+// A list, read by whole warps.
+struct ListReader {
+    const i64 *first_block;
+    const Sequence *sequences;
+    i64 blocks, entries;  // blocks: of one head, all entries together
+
+    struct Place {
+        Sequence sequence;
+        i64 first;          // blocks of all earlier entries
+        int block, blocks;  // in the entry
+    };
+
+    DEVICE explicit ListReader(const Schedule &schedule)
+        : first_block(pointer<const i64>(schedule.first_block)), sequences(pointer<const Sequence>(schedule.sequences)),
+          blocks(load(&pointer<const ScheduleHeader>(schedule.header)->blocks)),
+          entries(load(&pointer<const ScheduleHeader>(schedule.header)->entries)) {}
+
+    DEVICE Place find(i64 block) const {
+        const i64 entry = find_sequence(first_block, entries, block);
+        const i64 first = load(first_block + entry);
+        return {load(sequences + entry), first, static_cast<int>(block - first),
+                static_cast<int>(load(first_block + entry + 1) - first)};
+    }
+};
+
+// Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
+// is whole chunks, and whole groups of query heads as long as a group fits.
+DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
+    Work work = {};
+    if (item >= static_cast<u64>(list.blocks) * chunks) return work;
+    const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    const float streamed =
+        static_cast<float>(larger(place.sequence.q_len, place.sequence.k_len)) * row_bytes * group_chunks;
+    const int fitting =
+        static_cast<int>(smaller(L2_SECTION_BYTES * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
+    const int section_chunks = smaller(larger(fitting, 1) * group_chunks, chunks);
+    const u64 local = item - static_cast<u64>(place.first) * chunks;
+    const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
+    const int section = static_cast<int>(local / section_items);
+    const int rest = static_cast<int>(local - section * section_items);
+    const int width = smaller(section_chunks, chunks - section * section_chunks);
+    work.sequence = place.sequence;
+    work.head = section * section_chunks + rest % width;  // in chunks
+    work.block = rest / width;
+    work.more = 1;
+    return work;
+}
+
+// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one is worked on; the
+// block sync at the top of every item separates a slot's readers from its next writer. A block so holds two tickets; it works in their
+// order, so the lowest unfinished ticket is always being worked on.
+struct WorkQueue {
+    const Schedule &schedule;
+    Work *slots;  // Work[2]
+    int heads, group;
+    float row_bytes;  // of one head
+    int chunk, turn;
+
+    DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
+        : schedule(list), slots(slot_memory), heads(head_count), group(group_size),
+          row_bytes(static_cast<float>(bytes)), chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
+        prepare();
+    }
+    // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did
+    // before is complete when it returns.
+    DEVICE const Work &next() {
+        block_sync();
+        const Work &work = slots[turn];
+        turn ^= 1;
+        return work;
+    }
+    // Warp 0 draws the item after the current one: once between two calls of next(), best while copies are under way. Who waits for turns draws
+    // at the end: an item that is held back would hold back all that wait for it.
+    DEVICE void prepare() const {
+        if (thread_index() >= WARP) return;
+        u64 ticket = 0;
+        if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(schedule.header)->ticket, 1);
+        Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads / chunk, larger(group / chunk, 1),
+                                row_bytes * static_cast<float>(chunk));
+        work.head *= chunk;
+        if (lane_index() == 0) slots[turn] = work;
+        warp_sync();
+    }
+};
+// Which keys a query sees: bottom-right aligned, by used lengths. With shift = k_len - q_len, query r sees key c iff
+//     c < k_len   and   c <= r + shift + right (causal: right = 0)   and   c >= r + shift - left.
+// Ranges of tiles come first; only tiles that a limit crosses are masked element by element, by selection, never by arithmetic.
+//
+// key_tiles and query_tiles describe the same set of (query tile, key tile) pairs exactly: a pair is in it iff some used query sees
+// some used key. The order of dQ's summands depends on that.
+
+
+// Half-open.
+struct Range {
+    int begin, end;
+};
+
+struct Mask {
+    int q_len, k_len, shift;
+    int left, right;  // |edge| <= 2^30, set by the host; lengths are below 2^30, set by the schedule kernel
+
+    DEVICE Mask(const Sequence &s, int window_left, int window_right)
+        : q_len(s.q_len), k_len(s.k_len), shift(s.k_len - s.q_len), left(window_left), right(window_right) {}
+
+    // Last key that query r sees, plus one; first key.
+    DEVICE int key_end(int r) const {
+        return smaller(k_len, r + shift + 1);
+    }
+    DEVICE int key_begin(int r) const {
+        return 0;
+    }
+
+    // Key tiles that the queries of tile m see.
+    template <int M, int N> DEVICE Range key_tiles(int m) const {
+        const int first = m * M, last = smaller(first + M, q_len) - 1;
+        const int end = key_end(last), begin = key_begin(first);
+        if (end <= begin || last < first) return {0, 0};
+        return {begin / N, (end + N - 1) / N};
+    }
+    // Those of them that every query of the tile sees whole.
+    template <int M, int N> DEVICE Range whole_key_tiles(int m) const {
+        const int first = m * M, last = smaller(first + M, q_len) - 1;
+        return {(key_begin(last) + N - 1) / N, larger(key_end(first), 0) / N};
+    }
+    // Query tiles that see a key of tile n.
+    template <int M, int N> DEVICE Range query_tiles(int n) const {
+        const int first = n * N, last = smaller(first + N, k_len) - 1;
+        if (last < first) return {0, 0};
+        // The first query that sees `first`, and the last that sees `last`, plus one.
+        const i64 begin = larger(static_cast<i64>(0), static_cast<i64>(first) - shift), end = q_len;
+        if (end <= begin) return {0, 0};
+        return {static_cast<int>(begin) / M, (static_cast<int>(end) + M - 1) / M};
+    }
+};
+// What stands between the products of the Hopper backward: scores become weights, gradients of weights become gradients of scores.
+//
+// Products are transposed: rows of an accumulator are keys, columns queries. Element d[4 n + 2 h + i] of a thread (ptx/wgmma.cuh) is key
+// 16 * warp + lane / 4 + 8 h of the group's 64, query 8 n + 2 * (lane % 4) + i of the tile's 64.
+//
+// Weights wait for their gradient as float32 (`WHOLE_WEIGHTS`, where registers allow it) or in 16 bits: as fp16, whose rounding hardly adds to that
+// of the result, or, where some of a warp's are so small that fp16 would lose them, as bf16 (`coarse`). As the operand of dV they are of the
+// kernel's type. No weight exceeds 1, but an exponent exceeds 0 by the rounding errors of score and shift: it is cut, so that
+// whatever the logits are, weights are finite; a NaN stays one.
+
+// What the Hopper backward needs of every query row, in the form in which wgmma takes it: two numbers, each a sum of three bf16 (24 bits, as many
+// as a float32 has), as a row of a matrix with 8 columns.
+//
+//     columns 0 1 2   shift of the exponent:  weights are 2^((score + shift) * factor)      with softcap 2^(capped score * ... + shift)
+//     columns 3 4 5   -delta:                 gradients of scores are weight * (gradient of weight - delta)
+//     columns 6 7     zeros
+//
+// A product that begins with this matrix times ones arrives with the statistic added: no thread loads one, no thread subtracts one.
+
+
+// Weights are WEIGHT_UNIT times what they should be, and so is all that comes of them, up to the outputs' last multiplication: as fp16, in which
+// they wait for their gradient, none that matters is then subnormal. Results in fp16 could overflow; there the unit is 1.
+constexpr float WEIGHT_SHIFT = 15.0f;
+constexpr float WEIGHT_UNIT = 32768.0f;
+
+// softmax_scale * log2(e), kept so far from 0 that the shift, which is divided by it, stays finite; a score up to 2^100 has no weight in it either.
+DEVICE float exponent_factor(float scale) {
+    constexpr float LEAST = 7.5231639e-37f;  // 2^-120
+    const float factor = scale * LOG2_E;
+    return factor < 0.0f ? smaller(factor, -LEAST) : larger(factor, LEAST);
+}
+
+// The shift of a row; one that sees no key has none: all its scores are masked.
+DEVICE float exponent_shift(float lse, float factor) {
+    if (lse == -infinity()) return 0.0f;
+    return (WEIGHT_SHIFT - lse * LOG2_E) / factor;
+}
+
+struct ThreeParts {
+    u32 first, second, third;  // bf16
+};
+DEVICE ThreeParts three_parts(float x) {
+    ThreeParts p;
+    p.first = pack_bf16(x, 0.0f);
+    x -= unpack_bf16(static_cast<u16>(p.first));
+    p.second = pack_bf16(x, 0.0f);
+    x -= unpack_bf16(static_cast<u16>(p.second));
+    p.third = pack_bf16(x, 0.0f);
+    return p;
+}
+DEVICE Vector4 statistics_row(float shift, float delta) {
+    const ThreeParts s = three_parts(shift), d = three_parts(-delta);
+    return {s.first | s.second << 16, s.third | d.first << 16, d.second | d.third << 16, 0};
+}
+
+// Ones in the columns of a statistic, as fragments of A (ptx/mma.cuh) that are the same in every row.
+DEVICE u32 shift_ones() {
+    const int pair = lane_index() % 4;
+    return pair == 0 ? 0x3F803F80u : pair == 1 ? 0x00003F80u : 0u;
+}
+DEVICE u32 delta_ones() {
+    const int pair = lane_index() % 4;
+    return pair == 1 ? 0x3F800000u : pair == 2 ? 0x3F803F80u : 0u;
+}
+// The shift again, from the first 8 bytes of its row.
+DEVICE float shift_of(u32 first_word, u32 second_word) {
+    return unpack_bf16(static_cast<u16>(first_word)) +
+           (unpack_bf16(static_cast<u16>(first_word >> 16)) + unpack_bf16(static_cast<u16>(second_word)));
+}
+// The 16-bit operand type of this kernel.
+
+
+// Two floats as a pair of operand elements, and one element as a float.
+DEVICE u32 pack(float lo, float hi) { return pack_bf16(lo, hi); }
+DEVICE float unpack(u16 bits) { return unpack_bf16(bits); }
+// Softcap: scores become softcap * tanh(score * scale / softcap).
+
+
+
+constexpr bool WHOLE_WEIGHTS = false;
+constexpr bool MAY_BE_COARSE = true;
+constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
+constexpr u32 UNIT_PAIR = 0x78007800u;  // WEIGHT_UNIT twice, as fp16
+
+using Scores = float[TILE_M / 2];
+using Weights = u32[TILE_M / 16][4];  // operands of A: columns 16 k ... of an accumulator, packed, are fragment k
+
+DEVICE constexpr int key_of(int i) { return i / 2 % 2 * 8; }
+DEVICE constexpr int query_of(int i) { return i / 4 * 8 + i % 2; }
+
+// Which elements of a pair of tiles are visible. Rows and columns are relative to the tiles.
+struct Band {
+    int key_end, query_end;  // that exist
+    int lower, upper;        // lower <= row - column <= upper
+
+    DEVICE Band(const Sequence &s, int left, int right, int query_tile, int key_tile)
+        : key_end(s.k_len - key_tile * TILE_N), query_end(s.q_len - query_tile * TILE_M) {
+        constexpr i64 FAR = 1 << 20;
+        const i64 diagonal = key_end - query_end;  // a query's own key, where the mask is causal
+        lower = -static_cast<int>(FAR);
+        upper = static_cast<int>(diagonal + 0 * (left + right));
+    }
+    // Whether any of 64 rows from `row` on hides one of the tile's columns.
+    DEVICE bool hides(int row) const {
+        bool some = key_end < row + 64 || query_end < TILE_M;
+        some = some || upper < row + 63;
+        return some;
+    }
+    // Selects `value` where a row does not see a column; row: that of element 0.
+    DEVICE void hide(Scores &x, int row, float value) const {
+        const int column = lane_index() % 4 * 2;
+        const bool key_exists[2] = {row < key_end, row + 8 < key_end};
+        const int end = query_end - column;
+        const int most = upper - row + column;
+#pragma unroll
+        for (int i = 0; i < TILE_M / 2; i++) {
+            bool visible = key_exists[key_of(i) / 8] && query_of(i) < end;
+            visible = visible && key_of(i) - query_of(i) <= most;
+            if (!visible) x[i] = value;
+        }
+    }
+};
+
+struct Weigher {
+    float factor;
+
+    DEVICE explicit Weigher(float scale, float softcap) : factor(exponent_factor(scale)) {
+        static_cast<void>(softcap);
+    }
+
+    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse.
+    DEVICE bool weigh(Scores &s, Weights &p, bool masked, const Band &band, int row) const {
+#pragma unroll
+        for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
+        // Before anything is hidden: where the mask runs through, most of the rest is as usual.
+        const bool coarse = !WHOLE_WEIGHTS && MAY_BE_COARSE && unlikely(warp_any(lowest(s) < LEAST_FINE));
+        if (masked) band.hide(s, row, -infinity());
+#pragma unroll
+        for (int i = 0; i < TILE_M / 2; i++) {
+            s[i] = ex2(s[i]);
+            if constexpr (WHOLE_WEIGHTS) s[i] = min_nan(s[i], WEIGHT_UNIT);
+        }
+        if constexpr (WHOLE_WEIGHTS) {
+#pragma unroll
+            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+        } else if (coarse) {
+#pragma unroll
+            for (int i = 0; i < TILE_M / 2; i += 2)
+                p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
+        } else {
+#pragma unroll
+            for (int i = 0; i < TILE_M / 2; i += 2)
+                p[i / 8][i / 2 % 4] = min_fp16x2(pack_fp16(s[i], s[i + 1]), UNIT_PAIR);
+        }
+        return coarse;
+    }
+
+  private:
+    // The lowest of a thread's exponents, if it is negative: as bits, negative numbers are above others and in reverse.
+    static DEVICE float lowest(const Scores &s) {
+        u32 bits = 0;
+#pragma unroll
+        for (int i = 0; i < TILE_M / 2; i += 2) bits = max3(bits, float_to_bits(s[i]), float_to_bits(s[i + 1]));
+        return bits_to_float(bits);
+    }
+};
+
+// Gradients of scores, packed, of fragment k; s or `waiting` as weigh left them. Without softcap `waiting` is p, which becomes the operand of dV
+// here. WHY also where that changes nothing: for an operand that something else has read, ptxas finds too few registers (C7512).
+template <bool COARSE>
+DEVICE void score_gradients(u32 (&ds)[4], const Scores &s, Weights &waiting, const Scores &dp, int k) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int at = 8 * k + 2 * i;
+        float w0 = s[at], w1 = s[at + 1];
+        if constexpr (!WHOLE_WEIGHTS) {
+            const u16 low = static_cast<u16>(waiting[k][i]), high = static_cast<u16>(waiting[k][i] >> 16);
+            w0 = COARSE ? unpack(low) : unpack_fp16(low);
+            w1 = COARSE ? unpack(high) : unpack_fp16(high);
+            waiting[k][i] = pack(w0, w1);
+        }
+        ds[i] = pack(w0 * dp[at], w1 * dp[at + 1]);
+    }
+}
+// Tiles as the copy engine writes them and wgmma reads them: panels of 64 columns, rows of 128 bytes under the 128-byte swizzle. A last panel
+// that is not full holds zeros beyond the tile's columns.
+//
+// A map's rows are two dimensions of equal stride (the host encodes them): the first as long as the box, the second the tensor's rows, both
+// counted from one box before the tensor. A box at (ROWS - n, row + n) keeps n rows from `row` on; the others lie outside the first dimension:
+// they read as zeros and are never written. So one map serves any number of sequences, and no neighbour's row enters. A box keeps at least one
+// row: of one that lies outside altogether the engine touches the map's first address, where there may be no memory (seen on an H200).
+
+// mbarrier: transaction barriers in shared memory, which bulk copies complete on. Addresses are in the shared window (shared_address).
+//
+// A barrier counts arrivals and bytes; its phase ends when both are due, and the parity of phases alternates, beginning with 0. A wait
+// for parity p ends when the phase of parity p has ended; on a fresh barrier a wait for parity 1 ends at once.
+
+// mbarrier.init.shared::cta.b64, sm_80, ISA 7.0. Visible to other threads after a block sync, to the copy engine after the fence below.
+DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// fence.mbarrier_init.release.cluster, sm_90, ISA 8.0: by the thread that has initialised.
+DEVICE void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// mbarrier.arrive.shared::cta.b64, sm_80, ISA 7.0: release, block scope.
+DEVICE void mbarrier_arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// mbarrier.arrive.expect_tx.shared::cta.b64, sm_90, ISA 8.0: arrives, and the phase also waits for `bytes`.
+DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// mbarrier.try_wait.parity.shared::cta.b64, sm_90, ISA 7.8, until the phase has ended: acquire, block scope. The thread may sleep for up to
+// MOST_NANOSECONDS in between: polling takes issue slots and power from those who compute. A wait that a whole warp needs is
+// one lane's, then a warp sync: a lane that polls late may find the next phase over as well.
+constexpr u32 MOST_NANOSECONDS = 10000000;
+DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
+    u32 done;
+    do {
+        asm volatile(
+            "{ .reg .pred p;\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;\n"
+            "selp.u32 %0, 1, 0, p; }"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity), "r"(MOST_NANOSECONDS)
+            : "memory");
+    } while (done == 0);
+}
+// The copy engine (TMA, async proxy): boxes of tensor maps and runs of bytes between global and shared memory.
+//
+// A TensorMap (ptx/builtins.cuh) is what the host has encoded. Coordinates are signed, innermost first; elements outside the map read as zero and
+// are never written. The bytes of a load are those of the whole box.
+
+// prefetch.tensormap, sm_90, ISA 8.0.
+DEVICE void prefetch_tensor_map(const TensorMap &map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+// cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes, sm_90, ISA 8.0. `shared`: 128-byte aligned (1024 with the
+// 128-byte swizzle, so that the pattern begins at the tile).
+DEVICE void tma_load_5d(u32 shared, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3, int c4) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared),
+        "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+        : "memory");
+}
+// cp.async.bulk.tensor.5d.global.shared::cta.bulk_group, sm_90, ISA 8.0. Whoever wrote the tile has fenced (fence_async_proxy) before.
+DEVICE void tma_store_5d(const TensorMap &map, u32 shared, int c0, int c1, int c2, int c3, int c4) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group"
+        " [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+        "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+        : "memory");
+}
+// cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes, sm_90, ISA 8.0: a run of bytes, 16-byte aligned and a multiple of 16.
+DEVICE void bulk_load(u32 shared, const void *global, u32 bytes, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+        "l"(global), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+// cp.async.bulk.commit_group / wait_group(.read), sm_90, ISA 8.0: this thread's stores; `read`: their shared memory may be written again.
+DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int PENDING> DEVICE void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+template <int PENDING> DEVICE void bulk_wait() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+// fence.proxy.async.shared::cta, sm_90, ISA 8.0: this thread's ordinary accesses to shared memory come before later ones of the async proxy
+// (copies, wgmma).
+DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// wgmma.mma_async, sm_90a, ISA 8.0: asynchronous products of a warpgroup, 128 threads, with float32 accumulation.
+//
+//     d[64 x N] (+)= a[64 x 16] * b[16 x N]      16-bit operands; b, and a in the ss form, in shared memory through descriptors
+//
+// Fragments of d, with w = warp of the group, g = lane / 4, t = lane % 4: d[4 n + 2 h + i] is row 16 w + g + 8 h, column 8 n + 2 t + i.
+// Those of a in registers are mma.m16n8k16's, on the warp's 16 rows: columns 16 k ... of an accumulator, packed, are fragment k.
+//
+// Registers of a product in flight must not be touched before the matching wait. Operands are arrays passed by reference and never copied
+// between issue and wait; `pin` keeps the compiler from moving their uses across a fence or a wait.
+// WHY no `if` around a product: ptxas serialises all products of a function when control flow round one looks divergent (C7510 ... C7519).
+
+// Shared-memory matrix descriptor (PTX ISA, "Matrix Descriptor Format") for tiles of 128-byte rows under the 128-byte swizzle, groups of
+// 8 rows 1024 bytes apart. leading: bytes between panels of 64 columns, for an operand with its M or N index contiguous that is wider than one.
+DEVICE u64 matrix_descriptor(u32 shared, u32 leading) {
+    constexpr u64 SWIZZLE_128 = 1ull << 62;
+    constexpr u64 GROUP = static_cast<u64>(1024 >> 4) << 32;
+    return static_cast<u64>((shared & 0x3FFFF) >> 4) | static_cast<u64>(leading >> 4) << 16 | GROUP | SWIZZLE_128;
+}
+// The descriptor `bytes` further on. Within a swizzled row of 128 bytes, columns are that many bytes on as without swizzle.
+DEVICE u64 descriptor_plus(u64 descriptor, u32 bytes) { return descriptor + (bytes >> 4); }
+
+// wgmma.fence: what was written to registers of d and a before is seen by products that follow.
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until at most PENDING of this warpgroup's groups are incomplete.
+template <int PENDING> DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+template <int N> DEVICE void pin(float (&r)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(r[i])::"memory");
+}
+template <int N> DEVICE void pin(u32 (&r)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+r"(r[i])::"memory");
+}
+
+// Whether an operand's rows (the index that is not contracted) are contiguous: K_MAJOR, the contracted index is.
+constexpr int K_MAJOR = 0;
+constexpr int MN_MAJOR = 1;
+
+// a from shared memory. `accumulate` 0: d is overwritten.
+template <int N, int A_MAJOR, int B_MAJOR> DEVICE void wgmma_ss(float (&d)[N / 2], u64 a, u64 b, int accumulate);
+// a from registers.
+template <int N, int B_MAJOR> DEVICE void wgmma_rs(float (&d)[N / 2], const u32 (&a)[4], u64 b, int accumulate);
+
+template <> DEVICE void wgmma_ss<64, 0, 0>(float (&d)[32], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<64, 0, 1>(float (&d)[32], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<64, 1, 0>(float (&d)[32], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<64, 1, 1>(float (&d)[32], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 1, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_rs<64, 0>(float (&d)[32], const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_rs<64, 1>(float (&d)[32], const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<96, 0, 0>(float (&d)[48], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %50, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, %48, %49, p, 1, 1, 0, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<96, 0, 1>(float (&d)[48], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %50, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, %48, %49, p, 1, 1, 0, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<96, 1, 0>(float (&d)[48], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %50, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, %48, %49, p, 1, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<96, 1, 1>(float (&d)[48], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %50, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, %48, %49, p, 1, 1, 1, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_rs<96, 0>(float (&d)[48], const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %53, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_rs<96, 1>(float (&d)[48], const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %53, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, p, 1, 1, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<32, 0, 0>(float (&d)[16], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<32, 0, 1>(float (&d)[16], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<32, 1, 0>(float (&d)[16], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_ss<32, 1, 1>(float (&d)[16], u64 a, u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 1, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_rs<32, 0>(float (&d)[16], const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+template <> DEVICE void wgmma_rs<32, 1>(float (&d)[16], const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %21, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, 1, 1; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+constexpr int PANEL_COLUMNS = 64;
+constexpr int PANEL_PITCH = 128;
+
+template <int ROWS, int COLUMNS> struct Panels {
+    static constexpr int COUNT = (COLUMNS + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+    static constexpr int PANEL_BYTES = ROWS * PANEL_PITCH;
+    static constexpr int BYTES = COUNT * PANEL_BYTES;
+    static_assert(PANEL_BYTES % 1024 == 0, "a panel begins with the swizzle's pattern");
+
+    // Starts loading rows first ... of one head; rows from `limit` (> 0) on are zeros, unless all are: then the last row comes instead. One
+    // thread; the barrier expects BYTES.
+    static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
+                            int batch) {
+        first = smaller(first, limit - 1);
+        const int count = smaller(limit - first, ROWS);
+        const int row = static_cast<int>(begin) + first + count;
+#pragma unroll
+        for (int panel = 0; panel < COUNT; panel++)
+            tma_load_5d(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, ROWS - count, row, head,
+                        batch);
+    }
+
+    // As an operand whose rows are its M or N index, contracted over columns: the descriptor of columns 16 * step ...
+    static DEVICE u64 rows_operand(u32 shared) { return matrix_descriptor(shared, 16); }
+    static constexpr u32 rows_step(int step) { return step / 4 * PANEL_BYTES + step % 4 * 32; }
+    // As an operand whose columns are its N index, contracted over rows: the descriptor of rows 16 * step ...
+    static DEVICE u64 columns_operand(u32 shared) { return matrix_descriptor(shared, PANEL_BYTES); }
+    static constexpr u32 columns_step(int step) { return step * 16 * PANEL_PITCH; }
+};
+
+// A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.
+template <int N> struct Ring {
+    u32 slot = 0, parity = 0;
+
+    DEVICE void advance() {
+        slot = slot + 1 == N ? 0 : slot + 1;
+        parity ^= slot == 0 ? 1 : 0;
+    }
+};
+// Rows of operands in global memory. Every offset is 64-bit from its first multiplication.
+
+
+// One head's rows of an operand, from some row on.
+struct Rows {
+    u16 *data;       // row 0
+    i64 row_stride;  // elements
+
+    DEVICE u16 *row(int i) const { return data + static_cast<i64>(i) * row_stride; }
+};
+DEVICE Rows rows_of(const Operand &operand, int batch, i64 row, int head) {
+    const i64 offset = batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride;
+    return {pointer<u16>(operand.data) + offset, operand.row_stride};
+}
+DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
+    return pointer<float>(operand.data) +
+           (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
+}
+// From a warpgroup's accumulators (ptx/wgmma.cuh) straight to rows in global memory: the four lanes that share a row trade their pieces of it, so
+// that each stores whole 16 bytes and they 64 bytes side by side.
+
+
+// Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
+DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
+    const bool high = lane_index() & 2, odd = lane_index() & 1;
+    const u32 a = shuffle_xor(high ? w0 : w2, 2), b = shuffle_xor(high ? w1 : w3, 2);
+    const u32 x0 = high ? a : w0, x1 = high ? b : w1;  // from the lower pair's lane
+    const u32 y0 = high ? w2 : a, y1 = high ? w3 : b;  // from the upper pair's lane
+    const u32 c = shuffle_xor(odd ? x0 : x1, 1), d = shuffle_xor(odd ? y0 : y1, 1);
+    return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
+}
+
+// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`.
+template <int COUNT>
+DEVICE void store_accumulator(const Rows &out, int column, int row, int limit, const float (&d)[COUNT], float factor) {
+    constexpr int COLUMNS = COUNT * 2;
+    const int own = lane_index() % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        u16 *at = out.row(row + 8 * half) + column + own;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c += 32) {
+            u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int g = 0; g < 4; g++) {
+                const int i = (c / 8 + g) * 4 + 2 * half;
+                if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
+            }
+            const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
+            if (row + 8 * half < limit && c + own < COLUMNS) store(reinterpret_cast<Vector4 *>(at + c), line);
+        }
+    }
+}
+// The float32 accumulators of dQ in global memory. A tile of TILE_M rows and HEAD_DIM columns is stored in the order in which the main
+// kernel's warps hold it, so that every addition is contiguous across a warp; the finishing kernel reads it by the same mapping.
+//
+// DQ_ROW_WARPS warps stand one below the other; each has blocks of 16 rows and 8 columns, of which a lane has four elements
+// (layout C of ptx/mma.cuh).
+
+
+constexpr int DQ_ROW_WARPS = 4;
+constexpr int DQ_ROW_BLOCKS = TILE_M / DQ_ROW_WARPS / 16;
+constexpr int DQ_COLUMN_BLOCKS = HEAD_DIM / 8;
+
+// Index of the four elements' group, counted over the tile: 128 floats a group and warp.
+DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
+    return (row_block * DQ_COLUMN_BLOCKS + column_block) * DQ_ROW_WARPS + row_warp;
+}
+// Index of element i of this lane in a group.
+DEVICE int accumulator_element(int group, int i) {
+    return (group * WARP + lane_index()) * 4 + i;  // one vector of four
+}
+// The tile of (head, row block).
+DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
+    return pointer<float>(base) + (head * rows + first_row + static_cast<i64>(block) * TILE_M) * HEAD_DIM;
+}
+// How often that tile has been added to.
+DEVICE u32 *turn_of(u64 base, int head, i64 rows, i64 first_row, int block) {
+    return pointer<u32>(base) + (head * (rows / TILE_M) + first_row / TILE_M + block);
+}
+// Matrix instructions of sm_80 and later: ldmatrix and mma.sync with float32 accumulation. All lanes of a warp take part.
+//
+// Fragments, with g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
+//     A  a0 (row g, k 2t..)  a1 (g + 8, 2t..)  a2 (g, 2t + 8..)  a3 (g + 8, 2t + 8..)      pairs of 16-bit values
+//     B  b0 (k 2t.., column g)  b1 (k 2t + 8.., column g)
+//     C  c0, c1 (row g, columns 2t, 2t + 1)  c2, c3 (row g + 8)
+// m16n8k8 has a0, a1 and b0 alone.
+
+// ldmatrix.sync.aligned.m8n8.x4.shared.b16, sm_75, ISA 6.5: lanes 8i ... 8i + 7 give the rows of matrix i.
+DEVICE void ldmatrix_x4(u32 (&r)[4], u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+DEVICE void ldmatrix_x4_trans(u32 (&r)[4], u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+// x2: lanes 0 ... 15 give the rows; the addresses of the others are ignored.
+DEVICE void ldmatrix_x2(u32 &r0, u32 &r1, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r0), "=r"(r1)
+                 : "r"(address)
+                 : "memory");
+}
+DEVICE void ldmatrix_x2_trans(u32 &r0, u32 &r1, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r0), "=r"(r1)
+                 : "r"(address)
+                 : "memory");
+}
+DEVICE void ldmatrix_x1(u32 &r0, u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r0) : "r"(address) : "memory");
+}
+
+// mma.sync.aligned.m16n8k16.row.col.f32.bf16, sm_80, ISA 7.0: c += a * b.
+DEVICE void mma_m16n8k16_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// mma.sync.aligned.m16n8k8.row.col.f32.bf16, sm_80, ISA 7.0.
+DEVICE void mma_m16n8k8_bf16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+// mma.sync.aligned.m16n8k16.row.col.f32.f16, sm_80, ISA 7.0: c += a * b.
+DEVICE void mma_m16n8k16_fp16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// mma.sync.aligned.m16n8k8.row.col.f32.f16, sm_80, ISA 7.0.
+DEVICE void mma_m16n8k8_fp16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+// Order between blocks and between kernels.
+
+// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value is `expected`. One lane waits, then a warp sync.
+DEVICE void global_wait_equal(const u32 *address, u32 expected) {
+    u32 value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    } while (value != expected);
+}
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+DEVICE void global_release_add(u32 *address, u32 value) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// ld.relaxed.gpu.global.v4.f32, sm_70, ISA 6.0: what other blocks have written, past the first-level cache.
+DEVICE Float4 load_relaxed(const Float4 *address) {
+    Float4 v;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(address)
+                 : "memory");
+    return v;
+}
+
+// griddepcontrol.wait, sm_90, ISA 7.8: the kernels before this one in the chain are complete and their writes visible.
+DEVICE void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// griddepcontrol.launch_dependents, sm_90, ISA 7.8: the next kernel of the chain may start to be placed.
+DEVICE void allow_successor() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// Groups of warps: register reallocation, named barriers, transposing stores.
+
+// setmaxnreg.{inc,dec}.sync.aligned.u32, sm_90a, ISA 8.0: by all warps of a warpgroup. Moves registers within what the block was launched
+// with; an increase that the others' decreases do not cover waits for ever, so kernels assert the sum.
+template <int REGISTERS> DEVICE void increase_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> DEVICE void decrease_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+// bar.sync / bar.arrive, sm_20, ISA 2.0: named barriers 1 ... 15 (0 is block_sync), by whole warps; `threads` counts those of both kinds.
+DEVICE void named_barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEVICE void named_barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// stmatrix.sync.aligned.m8n8.x4(.trans).shared.b16, sm_90, ISA 7.8: lanes 8i ... 8i + 7 give the rows of matrix i.
+DEVICE void stmatrix_x4(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
+                 "r"(r2), "r"(r3)
+                 : "memory");
+}
+DEVICE void stmatrix_x4_trans(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0),
+                 "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+}
+// wgmma with bf16 operands whatever the kernel's own type, for what wants float32's range. Accumulators as in ptx/wgmma.cuh: products of both kinds
+// may follow each other on the same ones.
+
+
+// Matrix descriptor of an operand without swizzle, its contracted index contiguous: groups of 8 rows of 16 bytes, `group` bytes apart; `leading`:
+// bytes to the next 8 of the contracted index.
+DEVICE u64 plain_descriptor(u32 shared, u32 leading, u32 group) {
+    return static_cast<u64>((shared & 0x3FFFF) >> 4) | static_cast<u64>(leading >> 4) << 16 |
+           static_cast<u64>(group >> 4) << 32;
+}
+
+// a from registers, b with its contracted index contiguous.
+template <int N> DEVICE void wgmma_rs_bf16(float (&d)[N / 2], const u32 (&a)[4], u64 b, int accumulate);
+
+template <> DEVICE void wgmma_rs_bf16<64>(float (&d)[32], const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+// ---- Shared memory ----------------------------------------------------------------------------------------------------
+
+using KTile = Panels<TILE_N, HEAD_DIM>;
+using VTile = Panels<TILE_N, HEAD_DIM_V>;
+using QTile = Panels<TILE_M, HEAD_DIM>;
+using DoutTile = Panels<TILE_M, HEAD_DIM_V>;
+using DsTile = Panels<TILE_N, TILE_M>;  // [key][query]
+constexpr int STATISTICS_BYTES = TILE_M * 16;
+
+constexpr int Q_STAGES = STAGES;
+constexpr int K_STAGES = 2, V_STAGES = 1;  // 2: the next piece's are loaded ahead
+constexpr int DS_STAGES = 2;  // how far dQ may lag behind, waiting for its turn
+constexpr int TURN_STAGES = 2, PIECE_SLOTS = 4;
+constexpr bool KV_REGISTERS = false;  // a group's rows of K and V stay in registers, as operands of A
+constexpr bool SCORES_ACCUMULATE = true;     // S begins with the shift
+
+// A piece of work, as every role needs it.
+struct Piece {
+    Sequence sequence;
+    int key_head, block;
+    int begin, end;  // query tiles, of every head; walked from end - 1 down
+    int first_from;  // of query tiles from this one on, this key tile is the first that adds to dQ
+    int last_below;  // of query tiles below this one, it is the last
+    int steps;       // over all heads of the group; 0: no work is left
+    int request;     // 1: the loader asks for more work when it is through with this
+};
+
+constexpr int K_OFFSET = 0;
+constexpr int V_OFFSET = 65536;
+constexpr int Q_OFFSET = 98304;
+constexpr int DOUT_OFFSET = 147456;
+constexpr int DS_OFFSET = 180224;
+constexpr int STATISTICS_OFFSET = 212992;  // of the query tiles in the ring of q
+constexpr int ZEROS_OFFSET = 216064;            // columns 8 ... 15 of every tile of statistics
+constexpr int PIECES_OFFSET = 217088;
+constexpr int WORK_OFFSET = 217472;
+constexpr int BARRIERS_OFFSET = 217600;
+constexpr int BARRIERS = 2 * (Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES) + 1;
+static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
+                  DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
+                  DS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
+                  STATISTICS_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  ZEROS_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
+                  PIECES_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
+                  WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
+                  BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
+                  BARRIERS_OFFSET + 8 * BARRIERS == 217864,
+              "the kernel and its budget agree");
+
+DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
+
+// ---- Barriers ---------------------------------------------------------------------------------------------------------
+//
+//     full        1 arrival: the loader's, with the bytes of the copy; of dS one per compute warp; of pieces the scheduler's
+//     empty       one arrival per warp that reads: compute warps for q, dout and v, dQ warps for k and dS (compute warps are done with k when dS is
+//                 there), for pieces all of them, the loader, the turn taker and the turn passer
+//     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
+//                 additions of this block have been issued
+//     request     the loader's: the scheduler may draw
+//     group       named barrier 1 + g: rows of dS of group g are in place
+
+struct Barriers {
+    u32 base;
+
+    DEVICE u32 q_full(u32 slot) const { return base + 8 * slot; }
+    DEVICE u32 q_empty(u32 slot) const { return q_full(Q_STAGES) + 8 * slot; }
+    DEVICE u32 dout_full(u32 slot) const { return q_empty(Q_STAGES) + 8 * slot; }
+    DEVICE u32 dout_empty(u32 slot) const { return dout_full(DOUT_STAGES) + 8 * slot; }
+    DEVICE u32 k_full(u32 slot) const { return dout_empty(DOUT_STAGES) + 8 * slot; }
+    DEVICE u32 k_empty(u32 slot) const { return k_full(K_STAGES) + 8 * slot; }
+    DEVICE u32 v_full(u32 slot) const { return k_empty(K_STAGES) + 8 * slot; }
+    DEVICE u32 v_empty(u32 slot) const { return v_full(V_STAGES) + 8 * slot; }
+    DEVICE u32 ds_full(u32 slot) const { return v_empty(V_STAGES) + 8 * slot; }
+    DEVICE u32 ds_empty(u32 slot) const { return ds_full(DS_STAGES) + 8 * slot; }
+    DEVICE u32 piece_full(u32 slot) const { return ds_empty(DS_STAGES) + 8 * slot; }
+    DEVICE u32 piece_empty(u32 slot) const { return piece_full(PIECE_SLOTS) + 8 * slot; }
+    DEVICE u32 turn(u32 slot) const { return piece_empty(PIECE_SLOTS) + 8 * slot; }
+    DEVICE u32 added(u32 slot) const { return turn(TURN_STAGES) + 8 * slot; }
+    DEVICE u32 request() const { return added(TURN_STAGES); }
+
+    DEVICE void initialise() const {
+        both(q_full(0), q_empty(0), Q_STAGES, 1, COMPUTE_WARPS);
+        both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, COMPUTE_WARPS);
+        both(k_full(0), k_empty(0), K_STAGES, 1, 4);
+        both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
+        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, 4);
+        both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
+        both(turn(0), added(0), TURN_STAGES, 5, 5);
+        mbarrier_init(request(), 1);
+        mbarrier_init_fence();
+    }
+
+  private:
+    static DEVICE void both(u32 first, u32 second, int count, u32 first_arrivals, u32 second_arrivals) {
+        for (int i = 0; i < count; i++) {
+            mbarrier_init(first + 8 * i, first_arrivals);
+            mbarrier_init(second + 8 * i, second_arrivals);
+        }
+    }
+};
+
+// One arrival of a warp that has come together.
+DEVICE void arrive(u32 barrier) {
+    if (lane_index() == 0) mbarrier_arrive(barrier);
+}
+
+// The helper warps of the Hopper backward (bwd_sm90.cu, whose names they use): who draws work, who loads, who takes turns and who passes them.
+// None issues a product, so that none is late because of one.
+
+// ---- Roles: scheduler -------------------------------------------------------------------------------------------------
+
+// One warp, all lanes together. It draws a piece when the loader is through with the one before, no sooner: a piece that is held back would hold
+// back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+struct Scheduler {
+    const BackwardSm90Args &args;
+    const Barriers barriers;
+
+    DEVICE void run() const {
+        const ListReader list(args.schedule);
+        const int key_heads = args.heads / args.group;
+        // Heads travel together only where no one waits for turns.
+        const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
+        const int chunk = turns ? 1 : chunk_of(list.blocks, key_heads);
+        // A row of queries brings q and dO and takes dQ, for every query head of the group.
+        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * args.group * chunk);
+        Work &work = *shared_pointer<Work>(WORK_OFFSET);
+        Ring<PIECE_SLOTS> ring;
+        u32 request_parity = 0;
+        for (;;) {
+            u64 ticket = 0;
+            if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
+            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, row_bytes);
+            if (!drawn.more) break;
+            if (lane_index() == 0) work = drawn;  // reading it again costs less than registers
+            warp_sync();
+            const Mask mask(work.sequence, args.window_left, args.window_right);
+            const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
+            const int head = work.head * chunk;
+            if (tiles.end <= tiles.begin) {
+                clear_rows(args.dk, HEAD_DIM / 8, work, head, chunk);
+                clear_rows(args.dv, HEAD_DIM_V / 8, work, head, chunk);
+                warp_sync();
+                continue;
+            }
+            const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
+            const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
+            for (int i = 0; i < chunk; i++)
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end,
+                               work.block > 0 ? before.end : 0, after.end > after.begin ? after.begin : tiles.end,
+                               (tiles.end - tiles.begin) * args.group, i == chunk - 1});
+            if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
+            warp_sync();
+            request_parity ^= 1;
+        }
+        publish(ring, {});
+    }
+
+  private:
+    DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
+        if (lane_index() == 0) {
+            mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
+            piece_slot(ring.slot) = piece;
+            mbarrier_arrive(barriers.piece_full(ring.slot));
+        }
+        warp_sync();
+        ring.advance();
+    }
+    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
+        const Sequence &s = work.sequence;
+        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
+        for (int h = head; h < head + heads; h++) {
+            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
+            for (int i = lane_index(); i < count; i += WARP)
+                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
+        }
+    }
+};
+
+// Goes through all pieces and steps in the order in which everyone does. Visit: (piece, head, tile).
+template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int group, Visit visit) {
+    Ring<PIECE_SLOTS> pieces;
+    for (;;) {
+        mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
+        const Piece &piece = piece_slot(pieces.slot);
+        if (piece.steps == 0) break;
+        int tile = piece.end - 1, head = piece.key_head * group;
+        for (int left = piece.steps; left > 0; left--) {
+            visit(piece, head, tile, left);
+            if (--tile < piece.begin) {
+                tile = piece.end - 1;
+                ++head;
+            }
+        }
+        mbarrier_arrive(barriers.piece_empty(pieces.slot));
+        pieces.advance();
+    }
+}
+
+// ---- Roles: loader ----------------------------------------------------------------------------------------------------
+
+// One thread: keeps the rings of q and dO full, and k and v of the piece.
+struct Loader {
+    const BackwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    Ring<Q_STAGES> q_ring;
+    Ring<DOUT_STAGES> dout_ring;
+    Ring<K_STAGES> k_ring;
+    Ring<V_STAGES> v_ring;
+
+    DEVICE Loader(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
+        : args(a), shared(shared_base), barriers(b) {}
+
+    DEVICE void run() {
+        visit_steps(barriers, args.group, [this](const Piece &piece, int head, int tile, int left) {
+            const bool fresh = left == piece.steps;
+            load_q(piece.sequence, head, tile);
+            if (fresh) load_keys<KTile>(k_ring, barriers.k_full(0), barriers.k_empty(0), K_OFFSET, args.k, piece);
+            load_dout(piece.sequence, head, tile);
+            if (fresh) load_keys<VTile>(v_ring, barriers.v_full(0), barriers.v_empty(0), V_OFFSET, args.v, piece);
+            if (left == 1 && piece.request) mbarrier_arrive(barriers.request());
+        });
+    }
+
+  private:
+    DEVICE void load_q(const Sequence &s, int head, int tile) {
+        const u32 full = barriers.q_full(q_ring.slot);
+        const int first = tile * TILE_M;
+        const u32 statistics = smaller(TILE_M, s.q_len - first) * 16;  // bytes: rows past the end are no one's to read
+        mbarrier_wait(barriers.q_empty(q_ring.slot), q_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, QTile::BYTES + statistics);
+        QTile::load(shared + Q_OFFSET + q_ring.slot * QTile::BYTES, args.q, full, s.q_begin, first, s.q_len, head,
+                    s.q_batch);
+        bulk_load(shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES,
+                  pointer<const Vector4>(args.stats) + (head * args.stat_rows + s.stat_row + first), statistics, full);
+        q_ring.advance();
+    }
+    DEVICE void load_dout(const Sequence &s, int head, int tile) {
+        const u32 full = barriers.dout_full(dout_ring.slot);
+        mbarrier_wait(barriers.dout_empty(dout_ring.slot), dout_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, DoutTile::BYTES);
+        DoutTile::load(shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES, args.dout, full, s.q_begin,
+                       tile * TILE_M, s.q_len, head, s.q_batch);
+        dout_ring.advance();
+    }
+    template <class Tile, int N>
+    DEVICE void load_keys(Ring<N> &ring, u32 full, u32 empty, int offset, const TensorMap &map, const Piece &piece) {
+        const Sequence &s = piece.sequence;
+        mbarrier_wait(empty + 8 * ring.slot, ring.parity ^ 1);
+        mbarrier_arrive_expect(full + 8 * ring.slot, Tile::BYTES);
+        Tile::load(shared + offset + ring.slot * Tile::BYTES, map, full + 8 * ring.slot, s.k_begin,
+                   piece.block * TILE_N, s.k_len, piece.key_head, s.k_batch);
+        ring.advance();
+    }
+};
+
+// ---- Roles: turns -----------------------------------------------------------------------------------------------------
+
+// One thread each, so that the dQ warpgroup neither polls memory nor fences.
+struct Turns {
+    const BackwardSm90Args &args;
+    const Barriers barriers;
+
+    // Waits, ahead of the dQ warpgroup, until the key tiles before this one have added.
+    DEVICE void take() const {
+        Ring<TURN_STAGES> ring;
+        visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
+            if (tile >= piece.first_from) return;
+            const Mask mask(piece.sequence, args.window_left, args.window_right);
+            global_wait_equal(turn(piece, head, tile),
+                              static_cast<u32>(piece.block - mask.key_tiles<TILE_M, TILE_N>(tile).begin));
+            mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
+            mbarrier_arrive(barriers.turn(ring.slot));
+            ring.advance();
+        });
+    }
+    // Says, after the dQ warpgroup's additions, that this key tile has added.
+    DEVICE void pass() const {
+        Ring<TURN_STAGES> ring;
+        visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
+            if (tile < piece.last_below) return;
+            mbarrier_arrive(barriers.added(ring.slot));
+            mbarrier_wait(barriers.added(ring.slot), ring.parity);
+            global_release_add(turn(piece, head, tile), 1);
+            ring.advance();
+        });
+    }
+
+  private:
+    DEVICE u32 *turn(const Piece &piece, int head, int tile) const {
+        return turn_of(args.turns, head, args.accumulator_rows, piece.sequence.accumulator_row, tile);
+    }
+};
+// The warpgroup of the Hopper backward that sums dQ (bwd_sm90.cu, whose names it uses).
+
+// ---- Roles: dQ --------------------------------------------------------------------------------------------------------
+
+// A warpgroup: dQ of a query tile from both groups' dS, a panel of 64 columns at a time, added to memory from registers.
+struct Accumulator {
+    const BackwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    Ring<DS_STAGES> ds_ring;
+    Ring<K_STAGES> k_ring;
+    Ring<TURN_STAGES> turn_ring, added_ring;
+
+    DEVICE Accumulator(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
+        : args(a), shared(shared_base), barriers(b) {}
+
+    DEVICE void run() {
+        Ring<PIECE_SLOTS> pieces;
+        for (;;) {
+            mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
+            const Piece &piece = piece_slot(pieces.slot);
+            if (piece.steps == 0) break;
+            mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+            int tile = piece.end - 1, head = piece.key_head * args.group;
+#pragma unroll 1
+            for (int left = piece.steps; left > 0; left--) {
+                step(piece, head, tile, left == 1);
+                if (--tile < piece.begin) {
+                    tile = piece.end - 1;
+                    ++head;
+                }
+            }
+            k_ring.advance();
+            warp_sync();
+            arrive(barriers.piece_empty(pieces.slot));
+            pieces.advance();
+        }
+    }
+
+  private:
+    DEVICE void step(const Piece &piece, int head, int tile, bool last_step) {
+        const bool first = tile >= piece.first_from, last = tile < piece.last_below;
+        float *sum =
+            accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
+            accumulator_element(thread_index() / WARP % 4, 0);
+        if (last && !first) wait_turn();  // all others have added
+        panel<0>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
+        ds_ring.advance();
+        if (last_step) arrive(barriers.k_empty(k_ring.slot));
+        if (!last) {
+            mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
+            warp_sync();
+            arrive(barriers.added(added_ring.slot));
+            added_ring.advance();
+        }
+    }
+
+    template <int PANEL> DEVICE void panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
+        constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
+        constexpr int BLOCKS = COLUMNS / 8;
+        constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;
+        float dq[COLUMNS / 2];
+        sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
+        if (last && !first) {
+#pragma unroll
+            for (int c = 0; c < BLOCKS; c++) {
+                const Float4 v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
+                dq[4 * c] = v.x;
+                dq[4 * c + 1] = v.y;
+                dq[4 * c + 2] = v.z;
+                dq[4 * c + 3] = v.w;
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; i++) dq[i] = 0.0f;
+        }
+        pin(dq);
+        if (PANEL == 0) mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
+        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
+        const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
+        const u64 k = KTile::columns_operand(k_panel);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < TILE_N / 16; i++)
+            wgmma_ss<COLUMNS, MN_MAJOR, MN_MAJOR>(dq, descriptor_plus(ds, DsTile::columns_step(i)),
+                                                  descriptor_plus(k, KTile::columns_step(i)), 1);
+        wgmma_commit();
+        if (PANEL == 0 && !last && !first) wait_turn();
+        wgmma_wait<0>();
+        pin(dq);
+        if (PANEL == QTile::COUNT - 1) arrive(barriers.ds_empty(ds_ring.slot));
+        if (last) {
+            const Sequence &s = piece.sequence;
+            const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
+            store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), PANEL * PANEL_COLUMNS, row, s.q_len, dq,
+                              args.scale / WEIGHT_UNIT);
+            return;
+        }
+#pragma unroll
+        for (int c = 0; c < BLOCKS; c++) {
+            const float v[4] = {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]};
+            if (first)
+                store(reinterpret_cast<Float4 *>(sum + c * BLOCK_FLOATS), Float4{v[0], v[1], v[2], v[3]});
+            else
+                reduce_add(sum + c * BLOCK_FLOATS, v);
+        }
+    }
+
+    // Until this block may add to the tile.
+    DEVICE void wait_turn() {
+        arrive(barriers.turn(turn_ring.slot));
+        mbarrier_wait(barriers.turn(turn_ring.slot), turn_ring.parity);
+        turn_ring.advance();
+    }
+};
+
+// ---- Roles: compute ---------------------------------------------------------------------------------------------------
+
+// A warpgroup: 64 keys of a piece. Order of asynchronous work, each name a group of products, i a step:
+//
+//     dP(i)                     issued when P(i) is in registers (WHOLE_WEIGHTS: dV(i) behind it)
+//       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
+//     dV(i)  S(i + 1)  dK(i)    issued when dS(i) is in shared memory: a warp stalls at issue, so nothing that is not needed soon comes early
+//       P(i + 1)                tensor cores: dK(i), and the other warpgroups
+struct Compute {
+    const BackwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    const int group, warp;  // warp: within the group
+    const Weigher weigher;
+    Ring<Q_STAGES> q_ring;  // of the newest S
+    Ring<DOUT_STAGES> dout_ring;
+    Ring<K_STAGES> k_ring;
+    Ring<V_STAGES> v_ring;
+    Ring<DS_STAGES> ds_ring;
+    Ring<PIECE_SLOTS> piece_ring;
+
+    float dk[HEAD_DIM / 2], dv[HEAD_DIM_V / 2];
+    Scores s, dp;  // alive together only with WHOLE_WEIGHTS
+    Weights p;
+    u32 k_rows[(HEAD_DIM + 15) / 16][4], v_rows[(HEAD_DIM_V + 15) / 16][4];  // with KV_REGISTERS
+    bool coarse = false;
+    u32 with_shift[4];
+    u32 with_delta[4];
+
+    DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap) {
+    }
+
+    DEVICE void run() {
+        with_shift[0] = with_shift[1] = shift_ones();
+        with_shift[2] = with_shift[3] = 0;
+        with_delta[0] = with_delta[1] = delta_ones();
+        with_delta[2] = with_delta[3] = 0;
+        for (;;) {
+            mbarrier_wait(barriers.piece_full(piece_ring.slot), piece_ring.parity);
+            const int steps = piece().steps;
+            if (steps == 0) break;
+            first_scores();
+            int tile = piece().end - 1, old_q = -1;
+            weigh(tile);
+            // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
+            // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+#pragma unroll 1
+            for (int i = 1; i < steps; i++) step<false>(tile, old_q);
+            step<true>(tile, old_q);
+            pin(dk);
+            pin(dv);
+            arrive(barriers.q_empty(old_q));
+            store_keys();
+            k_ring.advance();
+            v_ring.advance();
+            warp_sync();
+            arrive(barriers.piece_empty(piece_ring.slot));
+            piece_ring.advance();
+        }
+    }
+
+  private:
+    DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
+    DEVICE u32 q_tile(u32 slot) const { return shared + Q_OFFSET + slot * QTile::BYTES; }
+    DEVICE u32 dout_tile() const { return shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES; }
+    DEVICE u32 k_tile() const {
+        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
+    }
+    DEVICE u32 v_tile() const {
+        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
+    }
+    DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
+    // This lane's first row in the tile of keys.
+    DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
+    DEVICE Band band(int tile) const {
+        return Band(piece().sequence, args.window_left, args.window_right, tile, piece().block);
+    }
+    template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
+#pragma unroll
+        for (int i = 0; i < N; i++) pin(f[i]);
+    }
+
+    // Sums are cleared, S of the first query tile is complete.
+    DEVICE void first_scores() {
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 2; i++) dk[i] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM_V / 2; i++) dv[i] = 0.0f;
+        pin(dk);  // the zeros are in place before the first product
+        pin(dv);
+        mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
+        mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+        if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
+        issue_scores();
+        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+        if constexpr (KV_REGISTERS) {
+            load_rows<VTile>(v_rows, v_tile());
+            warp_sync();
+            arrive(barriers.v_empty(v_ring.slot));
+        }
+        wgmma_wait<0>();
+        pin(s);
+    }
+    template <class Tile, int N> DEVICE void load_rows(u32 (&f)[N][4], u32 tile) const {
+        const u32 row = warp * 16 + lane_index() % 16, half = lane_index() / 16;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            ldmatrix_x4(f[k],
+                        tile + k / 4 * Tile::PANEL_BYTES + row * PANEL_PITCH + ((k % 4 * 2 + half) ^ (row & 7)) * 16);
+    }
+
+    // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
+    template <bool LAST> DEVICE void step(int &tile, int &old_q) {
+        const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
+        mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+        issue_weight_gradients();
+        if constexpr (WHOLE_WEIGHTS) issue_dv();
+        wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
+        pin(dp);
+        if (old_q >= 0) arrive(barriers.q_empty(old_q));
+        if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
+        store_ds(ds, tile);
+        if (--tile < piece().begin) tile = piece().end - 1;
+
+        const u32 q = q_ring.slot;
+        old_q = static_cast<int>(q);
+        q_ring.advance();
+        if constexpr (!LAST) {
+            mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
+            issue_scores();
+        }
+        issue_dk(ds, q);
+        wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
+        pin_fragments(p);
+        arrive(barriers.dout_empty(dout_ring.slot));
+        dout_ring.advance();
+        if constexpr (!LAST) {
+            pin(s);
+            weigh(tile);
+        }
+    }
+
+    DEVICE void weigh(int tile) {
+        const Band limits = band(tile);
+        const bool masked = limits.hides(group * GROUP_ROWS);
+        coarse = weigher.weigh(s, p, masked, limits, first_row());
+    }
+
+    // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
+    DEVICE void store_ds(u32 ds, int tile) {
+        const Band limits = band(tile);
+        if (limits.hides(group * GROUP_ROWS)) limits.hide(dp, first_row(), 0.0f);
+        mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
+        if (!WHOLE_WEIGHTS && MAY_BE_COARSE && coarse)
+            write_ds<true>(ds);
+        else
+            write_ds<false>(ds);
+        fence_async_proxy();
+        if constexpr (!WHOLE_WEIGHTS) issue_dv();
+        named_barrier_sync(1 + group, GROUP_THREADS);
+        arrive(barriers.ds_full(ds_ring.slot));
+        ds_ring.advance();
+    }
+    template <bool COARSE> DEVICE void write_ds(u32 ds) {
+        const u32 row = group * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++) {
+            u32 word[4];
+            score_gradients<COARSE>(word, s, p, dp, k);
+            stmatrix_x4(ds + row * PANEL_PITCH + ((k * 2 + half) ^ (row & 7)) * 16, word[0], word[1], word[2], word[3]);
+        }
+    }
+
+    // acc = statistics of the columns times ones.
+    DEVICE void issue_statistics(Scores &acc, const u32 (&ones)[4]) const {
+        const u32 at = statistics();
+        wgmma_rs_bf16<TILE_M>(acc, ones, plain_descriptor(at, shared + ZEROS_OFFSET - at, 128), 0);
+    }
+    // S^T of the newest query tile, with its shift.
+    DEVICE void issue_scores() {
+        const u64 a = KTile::rows_operand(k_tile()), b = QTile::rows_operand(q_tile(q_ring.slot));
+        wgmma_fence();
+        issue_statistics(s, with_shift);
+#pragma unroll
+        for (int k = 0; k < (HEAD_DIM + 15) / 16; k++) {
+            const u64 columns = descriptor_plus(b, QTile::rows_step(k));
+            if constexpr (KV_REGISTERS)
+                wgmma_rs<TILE_M, K_MAJOR>(s, k_rows[k], columns, SCORES_ACCUMULATE || k > 0);
+            else
+                wgmma_ss<TILE_M, K_MAJOR, K_MAJOR>(s, descriptor_plus(a, KTile::rows_step(k)), columns,
+                                                   SCORES_ACCUMULATE || k > 0);
+        }
+        wgmma_commit();
+    }
+    // dP^T - delta.
+    DEVICE void issue_weight_gradients() {
+        const u64 a = VTile::rows_operand(v_tile()), b = DoutTile::rows_operand(dout_tile());
+        wgmma_fence();
+        issue_statistics(dp, with_delta);
+#pragma unroll
+        for (int k = 0; k < (HEAD_DIM_V + 15) / 16; k++) {
+            const u64 columns = descriptor_plus(b, DoutTile::rows_step(k));
+            if constexpr (KV_REGISTERS)
+                wgmma_rs<TILE_M, K_MAJOR>(dp, v_rows[k], columns, 1);
+            else
+                wgmma_ss<TILE_M, K_MAJOR, K_MAJOR>(dp, descriptor_plus(a, VTile::rows_step(k)), columns, 1);
+        }
+        wgmma_commit();
+    }
+    // dV += P^T dO.
+    DEVICE void issue_dv() {
+        const u64 b = DoutTile::columns_operand(dout_tile());
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++)
+            wgmma_rs<HEAD_DIM_V, MN_MAJOR>(dv, p[k], descriptor_plus(b, DoutTile::columns_step(k)), 1);
+        wgmma_commit();
+    }
+    // dK += dS^T Q.
+    DEVICE void issue_dk(u32 ds, u32 q) {
+        const u64 a = DsTile::rows_operand(ds + group * (GROUP_ROWS * PANEL_PITCH));
+        const u64 b = QTile::columns_operand(q_tile(q));
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++)
+            wgmma_ss<HEAD_DIM, K_MAJOR, MN_MAJOR>(dk, descriptor_plus(a, DsTile::rows_step(k)),
+                                                  descriptor_plus(b, QTile::columns_step(k)), 1);
+        wgmma_commit();
+    }
+
+    DEVICE void store_keys() const {
+        const Sequence &q = piece().sequence;
+        const int head = piece().key_head, row = piece().block * TILE_N + first_row();
+        store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
+        store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
+    }
+};
+
+// ---- Entry ------------------------------------------------------------------------------------------------------------
+
+KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) {
+    const int warp = uniform(thread_index() / WARP), group = warp / 4;
+    const u32 shared = shared_address(shared_memory());
+    const Barriers barriers = {shared + BARRIERS_OFFSET};
+    allow_successor();
+    if (thread_index() == 0) {
+        barriers.initialise();
+        prefetch_tensor_map(args.q);
+        prefetch_tensor_map(args.k);
+        prefetch_tensor_map(args.v);
+        prefetch_tensor_map(args.dout);
+    }
+    // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
+    for (int i = thread_index(); i < (Q_STAGES + 1) * STATISTICS_BYTES / 16; i += THREADS)
+        store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
+    fence_async_proxy();
+    block_sync();
+    if (group < GROUPS) {
+        increase_registers<COMPUTE_REGISTERS>();
+        Compute(args, shared, barriers, group, warp % 4).run();
+    } else if (group == GROUPS) {
+        decrease_registers<DQ_REGISTERS>();
+        wait_for_predecessor();
+        Accumulator(args, shared, barriers).run();
+    } else {
+        decrease_registers<HELPER_REGISTERS>();
+        wait_for_predecessor();
+        if (warp % 4 == 0) Scheduler{args, barriers}.run();
+        if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
+        if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
+        if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
+    }
+}
