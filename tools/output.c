@@ -77,7 +77,9 @@ void output_progress(const char *what, size_t done, size_t total) {
     if (done && now - shown < 0.1) return;
     shown = now;
     double rate = now > begin ? (double)done / (now - begin) : 0;
-    fprintf(stderr, "\r\033[K%s %zu/%zu", what, done, total);
+    static const char full[] = "####################";  // twenty
+    const int part = (int)(20 * done / total);
+    fprintf(stderr, "\r\033[K%s [%.*s%*s] %zu/%zu", what, part, full, 20 - part, "", done, total);
     if (rate > 0) fprintf(stderr, "  %.1f/s, %.0f s left", rate, (double)(total - done) / rate);
     fflush(stderr);
     state.progress = true;

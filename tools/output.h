@@ -19,7 +19,7 @@ void output_error(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void output_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void output_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// One line that counts up, with rate and time left; only where stderr is a terminal. done == total clears it.
+// One line with a bar, a count, the rate and the time left; only where stderr is a terminal. done == total clears it.
 void output_progress(const char *what, size_t done, size_t total);
 // Takes that line away; before anything is printed on stdout.
 void output_clear(void);
