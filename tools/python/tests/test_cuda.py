@@ -88,6 +88,24 @@ def test_make_graphed_callables():
     assert equal(expected, [out, *torch.autograd.grad(out, (q, k, v), dout)])
 
 
+def test_compiled_into_graphs():
+    """mode="reduce-overhead": inductor captures the operators, forward and backward, and replays them with other values."""
+
+    @torch.compile(mode="reduce-overhead", fullgraph=True)
+    def block(q, k, v, cu):
+        return flash_attn_varlen_func(q, k, v, cu, cu, causal=True, deterministic=True) * 2
+
+    for lengths in ([200, 100], [1, 299], [300, 0], [150, 150]):
+        q, k, v, cu = operands(lengths)
+        plain = flash_attn_varlen_func(q, k, v, cu, cu, causal=True, deterministic=True) * 2
+        dout = torch.randn_like(plain)
+        expected = [plain, *torch.autograd.grad(plain, (q, k, v), dout)]
+        torch.compiler.cudagraph_mark_step_begin()
+        out = block(q, k, v, cu)
+        kept = out.clone()
+        assert equal(expected, [kept, *torch.autograd.grad(out, (q, k, v), dout)]), lengths
+
+
 def test_cold_kernel_in_a_capture_is_said_so():
     """A head dim that nothing else here uses. The capture stays usable, and the call works after it."""
     q, k, v, cu = operands([50], dim=216, grad=False)
