@@ -34,7 +34,7 @@ static vf_status add_variants(vf_context *context, const struct request *request
     return buf_check(lines);
 }
 
-vf_status vf_dev_variants(vf_context *context, const char *request, char **variants) {
+vf_status vf_dev_variants(vf_context *context, const char *request, int mapped, char **variants) {
     REQUIRE_POINTER(context);
     REQUIRE_POINTER(request);
     REQUIRE_POINTER(variants);
@@ -43,6 +43,7 @@ vf_status vf_dev_variants(vf_context *context, const char *request, char **varia
     char arch[ARCH_TEXT];
     struct buf lines = {.data = NULL};
     VF_TRY(request_parse(request, &parsed, arch));
+    parsed.mapped = parsed.mapped && mapped;
     vf_status status = add_variants(context, &parsed, arch, NULL, &lines);
     for (size_t i = 0; !status && config_file(context->config, i)[0]; i++) {
         const char *device = config_device(context->config, i);

@@ -181,9 +181,9 @@ static vf_status add_variant(vf_context *context, const char *variant, struct bu
     return VF_OK;
 }
 
-static vf_status add_variants(vf_context *context, const char *request, struct build_specs *specs) {
+static vf_status add_variants(vf_context *context, const char *request, bool mapped, struct build_specs *specs) {
     char *lines, *rest = NULL;
-    vf_status status = vf_dev_variants(context, request, &lines);
+    vf_status status = vf_dev_variants(context, request, mapped, &lines);
     if (status) return status;
     for (char *line = strtok_r(lines, "\n", &rest); line && !status; line = strtok_r(NULL, "\n", &rest))
         status = add_variant(context, line, specs);
@@ -192,7 +192,8 @@ static vf_status add_variants(vf_context *context, const char *request, struct b
 }
 
 // A kernel, a variant (which has a family), or a request, for which `arch` stands in where it names none.
-static vf_status add_spec(vf_context *context, const char *text, const char *arch, struct build_specs *specs) {
+static vf_status add_spec(vf_context *context, const char *text, const char *arch, bool unmapped,
+                          struct build_specs *specs) {
     vf_status status = VF_OK;
     char *spec = NULL;
     if (asprintf(&spec, "%s%s%s", text, strstr(text, "arch=") ? "" : " arch=", strstr(text, "arch=") ? "" : arch) < 0)
@@ -202,7 +203,8 @@ static vf_status add_spec(vf_context *context, const char *text, const char *arc
     else if (strstr(spec, " family=") || !strncmp(spec, "pass=check ", 11))
         status = add_variant(context, spec, specs);
     else
-        status = add_variants(context, spec, specs);
+        status = add_variants(context, spec, true, specs);
+    if (!status && unmapped) status = add_variants(context, spec, false, specs);
     free(spec);
     return status;
 }
@@ -221,6 +223,7 @@ static vf_status get_plans(vf_context *context, struct build_specs *specs) {
 int build_specs_get(const struct options *options, vf_context *context, struct build_specs *specs, size_t *refused) {
     struct texts archs = {0}, requests = {0};
     vf_status status = VF_OK;
+    const bool unmapped = has_word(&options->features, "unaligned");  // with the axes alone, whose specs are requests
     *refused = 0;
     int code = get_archs(options, context, &archs);
     if (!code) code = get_requests(options, context, &archs, &requests);
@@ -232,7 +235,7 @@ int build_specs_get(const struct options *options, vf_context *context, struct b
         if ((status = add_variant(context, check, specs))) code = command_failed(status);
         for (size_t i = 0; i < requests.count && !code; i++) {
             if (a && strstr(requests.items[i], "arch=")) continue;  // it was there the first time
-            if (!add_spec(context, requests.items[i], archs.items[a], specs)) continue;
+            if (!add_spec(context, requests.items[i], archs.items[a], unmapped, specs)) continue;
             output_error("build: %s", vf_last_error());
             ++*refused;
         }

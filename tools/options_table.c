@@ -93,7 +93,7 @@ static const struct option own_options[] = {
     {"dtype", "T,...", LIST, GROUP_VERB, BUILD, 0, FIELD(dtype), "fp16, bf16 (both)"},
     {"mask", "M,...", LIST, GROUP_VERB, BUILD, 0, FIELD(mask), "full, causal, window (full,causal)"},
     {"features", "F,...", LIST, GROUP_VERB, BUILD, 0, FIELD(features),
-     "softcap, unaligned, deterministic: each with and without"},
+     "softcap, unaligned (or out of reach of tensor maps), deterministic: each with and without"},
     {"specs", "FILE", TEXT, GROUP_VERB, BUILD, 0, FIELD(specs), "requests, variants or kernels, one spec a line"},
     {"output", "FILE", TEXT, GROUP_VERB, BUILD | BUNDLE, 'o', FIELD(output), "what is written: a bundle, a folder"},
     {"emit", "FORM", TEXT, GROUP_VERB, BUILD, 0, FIELD(emit),

@@ -167,7 +167,7 @@ static void add_variant(vf_context *context, const char *variant, struct bundle_
 
 static void add_request(vf_context *context, char *request, struct bundle_draft *draft) {
     char *lines, *rest = NULL;
-    unit_ok(vf_dev_variants(context, request, &lines));
+    unit_ok(vf_dev_variants(context, request, 1, &lines));
     for (char *line = strtok_r(lines, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         add_variant(context, line, draft);
     vf_dev_text_free(lines);

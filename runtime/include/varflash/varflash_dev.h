@@ -96,8 +96,9 @@ VF_API void vf_dev_image_free(vf_dev_image *image); /* a zeroed image is ignored
 /* ---- building ahead of time ---------------------------------------------------------------------------------------- */
 
 /* The variants that calls of a request can get, whatever their sizes and on whatever device of its architecture, one spec a line:
- * request and knobs. The caller frees with vf_dev_text_free. VF_ERROR_UNSUPPORTED if no row serves it. */
-VF_API vf_status vf_dev_variants(vf_context *context, const char *request, char **variants);
+ * request and knobs. mapped == 0: calls whose operands tensor maps cannot address. The caller frees with vf_dev_text_free.
+ * VF_ERROR_UNSUPPORTED if no row serves it. */
+VF_API vf_status vf_dev_variants(vf_context *context, const char *request, int mapped, char **variants);
 
 /* The plan of a variant as text (runtime/source_plan.h), freed with vf_dev_text_free. "pass=check arch=sm_90a" is a variant too. */
 VF_API vf_status vf_dev_plan(vf_context *context, const char *variant, char **plan);
