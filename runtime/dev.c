@@ -63,7 +63,7 @@ static vf_status write_request(vf_context *context, const void *args, bool backw
         arch = device->arch;
     }
     char request[REQUEST_TEXT];
-    request_write(&call.request, arch, request);
+    request_describe(&call.request, arch, request);
     return copy_text(request, text);
 }
 

@@ -95,7 +95,8 @@ static vf_status add_notes(struct vf_context *context, const struct call *call, 
         if (i == CALL_TENSORS) {
             snprintf(note, sizeof note, "%s is passed over: it needs tensor maps, and %s", barred->origin, driver);
         } else if (call_obstacle(call, (enum call_tensor)i, CALL_ACCESS_ALIGNED, why)) {
-            snprintf(note, sizeof note, "%s: unaligned kernels", why);
+            snprintf(note, sizeof note, "%s: unaligned kernels%s%s%s", why, barred ? "; " : "",
+                     barred ? barred->origin : "", barred ? " is passed over" : "");
         } else if (barred && call_obstacle(call, (enum call_tensor)i, CALL_ACCESS_MAPPED, why)) {
             snprintf(note, sizeof note, "%s is passed over: it needs tensor maps, and %s", barred->origin, why);
         } else {

@@ -194,6 +194,14 @@ void request_write(const struct request *request, const char *arch, char text[RE
              request->deterministic);
 }
 
+#define OUT_OF_REACH " mapped=0"
+
+void request_describe(const struct request *request, const char *arch, char text[REQUEST_TEXT]) {
+    request_write(request, arch, text);
+    const size_t length = strlen(text);
+    if (request->aligned && !request->mapped) snprintf(text + length, REQUEST_TEXT - length, OUT_OF_REACH);
+}
+
 vf_status request_word(const char *spec, const char *key, char *value, size_t size) {
     const size_t key_length = strlen(key);
     for (const char *word = spec; *word; word += strspn(word, " ")) {
@@ -250,13 +258,13 @@ vf_status request_parse(const char *text, struct request *request, char arch[ARC
                                 .mask = (vf_mask)mask,
                                 .softcap = softcap == 1,
                                 .aligned = aligned == 1,
-                                .mapped = aligned == 1,
+                                .mapped = aligned == 1 && !strstr(text, OUT_OF_REACH),
                                 .deterministic = deterministic == 1};
     VF_TRY(read_dim(text, "head_dim", &request->head_dim));
     VF_TRY(read_dim(text, "head_dim_v", &request->head_dim_v));
     // What was read must be all there is: a misspelt word would otherwise be a silent default.
     char again[REQUEST_TEXT];
-    request_write(request, arch, again);
+    request_describe(request, arch, again);
     VF_REQUIRE(strlen(again) == strlen(text), VF_ERROR_INVALID_ARGUMENT, "request '%s': must have the form '%s'", text,
                again);
     return VF_OK;

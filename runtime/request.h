@@ -86,7 +86,10 @@ bool tensor_empty(const vf_tensor *tensor);  // has a dimension of 0
 // "pass=fwd arch=sm_90a dtype=bf16 ..." in canonical order.
 void request_write(const struct request *request, const char *arch, char text[REQUEST_TEXT]);
 
-// The reverse; every field must be there, each once, and no other. Aligned operands count as mapped.
+// The same for a call, of which more is known: ends in " mapped=0" if aligned operands are out of reach of tensor maps.
+void request_describe(const struct request *request, const char *arch, char text[REQUEST_TEXT]);
+
+// The reverse of both; every field must be there, each once, and no other.
 #define ARCH_TEXT 16
 vf_status request_parse(const char *text, struct request *request, char arch[ARCH_TEXT]);
 

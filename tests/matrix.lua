@@ -140,14 +140,16 @@ end
 
 -- Tries what the rows do not ask for, until every branch is taken: a sample of all knobs that fit.
 local function choose_for_branches()
+  local shapes = { "family=sm80 arch=sm_80 head_dim=64 head_dim_v=64", "family=sm80 arch=sm_90 head_dim=72 head_dim_v=72",
+    "family=sm90 arch=sm_90a head_dim=64 head_dim_v=64", "family=sm90 arch=sm_90a head_dim=136 head_dim_v=72" }
   for _, pass in ipairs { "fwd", "bwd" } do
     for _, features in ipairs(rows.features(pass)) do
-      for _, shape in ipairs { "arch=sm_80 head_dim=64 head_dim_v=64", "arch=sm_90 head_dim=72 head_dim_v=72" } do
-        local words = { "pass=" .. pass, "family=sm80", shape }
+      for _, shape in ipairs(shapes) do
+        local words = { "pass=" .. pass, shape }
         for name, value in pairs(features) do
           if name ~= "pass" then words[#words + 1] = name .. "=" .. knobs.write(value) end
         end
-        local candidates = space.candidates(table.concat(words, " "))
+        local candidates = kernels.variants[shape:match("family=(%w+)")][pass] and space.candidates(table.concat(words, " ")) or {}
         for i = 1, #candidates, #candidates // 8 + 1 do
           if #missing_branches() == 0 then return end
           local plan = gen.plan(candidates[i])

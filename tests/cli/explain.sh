@@ -11,7 +11,7 @@ for arch in sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100 sm_103 sm_110 sm_120 sm_
     has '^  row +configs/[a-z0-9]+\.json#/rows/[0-9]+$'
     has '^  knobs +family='
     has '^  why +first of the rows'
-    has '^    fwd_sm80 +[0-9]+ +[0-9]+ '
+    has '^    fwd_sm[89]0 +[0-9]+ +[0-9]+ '
     has '^    bwd_post '
 done
 good explain "${problem[@]}" --arch sm_80 --json
@@ -25,6 +25,12 @@ good explain --seqlens-q 64 --head-dim 64 --strides q=65,64 --strides k=+1 --arc
 has 'aligned=0'
 has '^  note +q has stride 65'
 has '^  note +k starts at '
+
+# So is what keeps tensor maps from them, where a row needs these.
+good explain --seqlens-q 64 --head-dim 64 --strides q=-64,64 --arch sm_90a
+has 'aligned=1'
+has '^  knobs +family=sm80 '
+has '^  note +configs/h200.json#/rows/0 is passed over: it needs tensor maps, and q has stride -64;'
 
 # Every fault, not the first.
 run explain --seqlens-q 3 --heads-q 3 --heads-k 2 --head-dim 264 --arch sm_80 && code=0 || code=$?

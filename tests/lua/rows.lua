@@ -1,5 +1,5 @@
 -- Which built-in rows serve a request: what runtime/config.c decides, said a second time so that tests over all requests need no C.
--- Operands are taken to be in reach of tensor maps where they are aligned, and rows that belong to a device to serve. Conditions on the sizes of a call hold for some call, so here they only mean that later rows can be reached too.
+-- Operands are taken to be in reach of tensor maps where they are aligned, and rows that belong to a device to serve it. Conditions on the sizes of a call hold for some call, so here they only mean that later rows can be reached too.
 
 local arch = require "gen.arch"
 local gen = require "gen.init"
@@ -52,6 +52,7 @@ local function admits(condition, allowed, request)
 end
 
 local function row_admits(row, request)
+  if row.use.family == "sm90" and not request.aligned then return false end
   for condition, allowed in pairs(row.when) do
     if not admits(condition, allowed, request) then return false end
   end

@@ -285,7 +285,7 @@ void stub_reset(void) {
     stub.multiprocessors = 132;
     stub.check_report.fault = UINT64_MAX;
     for (int i = 0; i < STUB_DEVICES; i++) {
-        stub.compute[i] = 90;
+        stub.compute[i] = 100;
         state.primary[i] = (struct CUctx_st){i, ++state.ids};
     }
 }

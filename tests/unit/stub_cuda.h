@@ -64,7 +64,7 @@ struct stub {
 };
 extern struct stub stub;
 
-// One device of compute capability 9.0 with 132 multiprocessors, nothing alive, nothing current.
+// One device of compute capability 10.0, which the portable family serves, with 132 multiprocessors, nothing alive, nothing current.
 void stub_reset(void);
 
 const struct cuda_api *stub_cuda(void);

@@ -118,12 +118,12 @@ START_TEST(jit_off_says_what_is_missing) {
     setenv("VARFLASH_JIT", "off", 1);
     const vf_forward_args args = sample_forward(stub_first);
     vf_context *context = stub_open();
-    unit_fails(vf_forward(context, &args), VF_ERROR_NO_COMPILER, "varflash build --spec 'pass=fwd arch=sm_90a ");
+    unit_fails(vf_forward(context, &args), VF_ERROR_NO_COMPILER, "varflash build --spec 'pass=fwd arch=sm_100 ");
     ck_assert_ptr_eq(strstr(vf_last_error(), "fwd_sm80_"), vf_last_error());  // the variant's name
     ck_assert_int_eq(stub.launch_count, 0);
     // The command that the sentence names does this for every kernel of the variant.
     vf_dev_image image;
-    unit_ok(vf_dev_compile(context, "kernel=schedule arch=sm_90a", 0, &image));
+    unit_ok(vf_dev_compile(context, "kernel=schedule arch=sm_100", 0, &image));
     vf_dev_image_free(&image);
     unit_fails(vf_forward(context, &args), VF_ERROR_NO_COMPILER, "kernel=fwd_sm80");
     vf_close(context);

@@ -103,7 +103,7 @@ struct wrong {
     FORWARD(o_rows_interleave, INVALID, "o: two of its elements share memory", args->o.stride[0] = 32)            \
     FORWARD(lse_stride_0, INVALID, "lse: two of its elements share memory", args->lse.stride[0] = 0)              \
     BACKWARD(dk_stride_0, INVALID, "dk: two of its elements share memory", args->dk.stride[1] = 0)                \
-    FORWARD(o_is_v, INVALID, "o: overlaps v", args->o.data = args->v.data)                                        \
+    FORWARD(o_is_v, INVALID, "o: overlaps ", args->o.data = args->v.data) /* and what lies behind v */            \
     FORWARD(o_is_q, INVALID, "o: overlaps q", args->o.data = args->q.data)                                        \
     FORWARD(lse_in_o, INVALID, "o: overlaps lse", args->lse.data = args->o.data)                                  \
     FORWARD(o_over_lengths, INVALID, "o: overlaps", args->o.data = args->problem.cu_seqlens_q.data)               \

@@ -185,7 +185,7 @@ static void build_samples(const char *generator) {
     add_request(context, request, &draft);
     unit_ok(vf_dev_request_backward(context, &backward, NULL, &request));
     add_request(context, request, &draft);
-    add_variant(context, "pass=check arch=sm_90a", &draft);
+    add_variant(context, "pass=check arch=sm_100", &draft);
     vf_close(context);
     write_draft(&draft);
 }

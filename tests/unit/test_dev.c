@@ -71,7 +71,7 @@ START_TEST(requests_of_calls) {
     unit_ok(vf_dev_request_backward(context, &args, NULL, &request));
     ck_assert_str_eq(
         request,
-        "pass=bwd arch=sm_90a dtype=bf16 head_dim=64 head_dim_v=32 mask=full softcap=0 aligned=1 deterministic=0");
+        "pass=bwd arch=sm_100 dtype=bf16 head_dim=64 head_dim_v=32 mask=full softcap=0 aligned=1 deterministic=0");
     vf_dev_text_free(request);
     args.problem.deterministic = VF_ON;
     args.q.data = NULL;
@@ -104,7 +104,7 @@ START_TEST(information) {
     ck_assert(found);
     vf_dev_device device;
     unit_ok(vf_dev_device_get(context, 0, &device));
-    ck_assert_str_eq(device.arch, "sm_90a");
+    ck_assert_str_eq(device.arch, "sm_100");
     ck_assert_int_eq(device.multiprocessors, 132);
     ck_assert_uint_eq(device.memory_total, (size_t)1 << 30);
     unit_fails(vf_dev_device_get(context, 1, &device), VF_ERROR_INVALID_ARGUMENT, "no CUDA device 1, of 1");

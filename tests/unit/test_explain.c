@@ -31,7 +31,7 @@ START_TEST(a_good_call) {
     const vf_forward_args args = sample_forward(stub_first);
     cJSON *json = explain(context, &args, NULL, VF_OK);
     ck_assert_str_eq(member(json, "status"), "VF_OK");
-    ck_assert_str_eq(member(json, "arch"), "sm_90a");
+    ck_assert_str_eq(member(json, "arch"), "sm_100");
     ck_assert_str_eq(member(json, "device"), "Stub 0");
     ck_assert_ptr_nonnull(strstr(member(json, "row"), "configs/sm80.json#/rows/"));
     ck_assert_ptr_nonnull(strstr(member(json, "knobs"), "family=sm80"));

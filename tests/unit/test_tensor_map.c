@@ -2,28 +2,27 @@
 // do not.
 #include "tensor_map.h"
 
-#include <stdio.h>
-
 #include "stub_context.h"
 
-// Rows of the Hopper family before the built-in ones.
+// A device whose built-in rows choose the Hopper family.
 static void set_up(void) {
-    static char path[UNIT_PATH_SIZE + 16];
     stub_set_up();
-    snprintf(path, sizeof path, "%s/hopper.json", stub_folder);
-    FILE *file = fopen(path, "w");
-    fputs(
-        "{\"rows\": [{\"when\": {\"pass\": \"fwd\", \"arch\": \"sm_90a\"}, \"use\": {\"family\": \"sm90\", \"tile_m\": "
-        "192, "
-        "\"tile_n\": 128, \"stages\": 2, \"consumers\": 3}}]}",
-        file);
-    fclose(file);
-    setenv("VARFLASH_CONFIG", path, 1);
+    stub.compute[0] = 90;
 }
 
-static void tear_down(void) {
-    unsetenv("VARFLASH_CONFIG");
-    stub_tear_down();
+// The knobs of the row that serves a call where there are maps, to be forced where there are none.
+#define KNOBS 256
+static void hopper_knobs(const vf_forward_args *args, char knobs[KNOBS]) {
+    vf_context *context = stub_open();
+    char *request = NULL;
+    vf_dev_variant *variant = NULL;
+    unit_ok(vf_dev_request_forward(context, args, NULL, &request));
+    unit_ok(vf_dev_variant_create(context, request, NULL, &variant));
+    ck_assert_msg(strstr(variant->knobs, "family=sm90") != NULL, "%s", variant->knobs);
+    snprintf(knobs, KNOBS, "%s", variant->knobs);
+    vf_dev_variant_free(variant);
+    vf_dev_text_free(request);
+    stub_close(context);
 }
 
 static vf_context *open_with(const struct cuda_api *api) {
@@ -76,9 +75,10 @@ static void check_forward(const vf_forward_args *args) {
     const struct kernel_forward_sm90_args *forward = &main_launch()->arguments.forward_sm90;
     ck_assert(is_hopper(main_launch()));
     const struct stub_map q = map_of(&forward->q), k = map_of(&forward->k), v = map_of(&forward->v);
+    const int tile_n = stub.launches[stub.launch_count - 2].arguments.schedule.tile_n;
     check_map(&q, &args->q, 64);
-    check_map(&k, &args->k, 128);
-    check_map(&v, &args->v, 128);
+    check_map(&k, &args->k, tile_n);
+    check_map(&v, &args->v, tile_n);
     ck_assert_uint_eq(forward->o.data, (uintptr_t)args->o.data);
     ck_assert_uint_eq(forward->lse.data, (uintptr_t)args->lse.data);
     ck_assert_uint_eq(forward->schedule.header, stub.launches[stub.launch_count - 2].arguments.schedule.by_q.header);
@@ -95,7 +95,6 @@ START_TEST(packed_and_batched) {
     args.k.data = stub_first((size_t)12 << 21);
     unit_ok(vf_forward(context, &args));
     check_forward(&args);
-    ck_assert_int_eq(stub.launches[0].arguments.schedule.tile_m, 192);
     args = sample_forward(stub_first);
     args.q.dtype = args.k.dtype = args.v.dtype = args.o.dtype = VF_FLOAT16;
     unit_ok(vf_forward(context, &args));
@@ -104,7 +103,7 @@ START_TEST(packed_and_batched) {
     unit_ok(vf_forward(context, &args));
     check_forward(&args);
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -130,7 +129,7 @@ START_TEST(a_stride_that_is_never_used_may_be_any) {
     const struct stub_map q = map_of(&main_launch()->arguments.forward_sm90.q);
     ck_assert_uint_eq(q.address + (q.box[1] - 1) * q.strides[0] + q.strides[1], (uintptr_t)args.q.data);
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -146,7 +145,7 @@ START_TEST(an_empty_operand_has_a_map_too) {
     ck_assert_uint_eq(k.address, (uintptr_t)args.problem.workspace);
     ck_assert_uint_eq(k.dimensions[2], 1);
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -159,6 +158,18 @@ static void check_passed_over(vf_context *context, const vf_forward_args *args, 
     unit_ok(vf_explain_forward(context, args, NULL, text, sizeof text, NULL));
     ck_assert_msg(strstr(text, "family=sm80") != NULL, "%s", text);
     ck_assert_msg(strstr(text, why) != NULL, "'%s' is not in %s", why, text);
+}
+
+// What tools try on the call are rows that can serve it.
+static void check_candidates(vf_context *context, const vf_forward_args *args) {
+    char *request = NULL;
+    vf_dev_list knobs;
+    unit_ok(vf_dev_request_forward(context, args, NULL, &request));
+    unit_ok(vf_dev_candidates(context, request, &knobs));
+    ck_assert_uint_gt(knobs.count, 0);
+    for (size_t i = 0; i < knobs.count; i++) ck_assert_ptr_null(strstr(knobs.items[i], "family=sm90"));
+    vf_dev_list_free(&knobs);
+    vf_dev_text_free(request);
 }
 
 static void bend(vf_forward_args *args, int how) {
@@ -180,9 +191,9 @@ static void bend(vf_forward_args *args, int how) {
 }
 
 START_TEST(operands_out_of_reach) {
-    static const char *const reasons[] = {"not at a multiple of 16 bytes: unaligned kernels",
-                                          "k has stride 132, not a multiple of 8 elements: unaligned kernels",
-                                          "hopper.json#/rows/0 is passed over: it needs tensor maps, and q has stride "
+    static const char *const reasons[] = {"not at a multiple of 16 bytes: unaligned kernels; ",
+                                          "k has stride 132, not a multiple of 8 elements: unaligned kernels; ",
+                                          "#/rows/0 is passed over: it needs tensor maps, and q has stride "
                                           "-256; tensor maps take 0 to 2^39 elements",
                                           "needs tensor maps, and k has stride 549755813888"};
     set_up();
@@ -192,12 +203,13 @@ START_TEST(operands_out_of_reach) {
         if (i == 1) args.k.data = stub_first(12 * 132 * 2);
         bend(&args, i);
         check_passed_over(context, &args, reasons[i]);
+        check_candidates(context, &args);
         if (i == 3) continue;  // no such memory
         unit_ok(vf_forward(context, &args));
         ck_assert(!is_hopper(main_launch()));
     }
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -223,15 +235,17 @@ START_TEST(a_driver_without_maps) {
     set_up();
     struct cuda_api api = *stub_cuda();
     api.cuTensorMapEncodeTiled = NULL;
-    vf_context *context = open_with(&api);
     const vf_forward_args args = sample_forward(stub_first);
+    char knobs[KNOBS];
+    hopper_knobs(&args, knobs);
+    vf_context *context = open_with(&api);
     check_passed_over(context, &args, "rows/0 is passed over: it needs tensor maps, and this driver makes none");
     unit_ok(vf_forward(context, &args));
     ck_assert(!is_hopper(main_launch()));
-    unit_ok(vf_dev_force(context, "family=sm90 tile_m=192 tile_n=128 stages=2 consumers=3"));
+    unit_ok(vf_dev_force(context, knobs));
     unit_fails(vf_forward(context, &args), VF_ERROR_UNSUPPORTED, "forced: family sm90 reads through tensor maps");
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -244,21 +258,23 @@ START_TEST(other_architectures_need_no_excuse) {
     unit_ok(vf_explain_forward(context, &args, NULL, text, sizeof text, NULL));
     ck_assert_ptr_null(strstr(text, "tensor maps"));
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
 START_TEST(forced_where_it_cannot_serve) {
     set_up();
-    vf_context *context = stub_open();
     vf_forward_args args = sample_forward(stub_first);
-    unit_ok(vf_dev_force(context, "family=sm90 tile_m=64 tile_n=64 stages=2 consumers=1"));
+    char knobs[KNOBS];
+    hopper_knobs(&args, knobs);
+    vf_context *context = stub_open();
+    unit_ok(vf_dev_force(context, knobs));
     unit_ok(vf_forward(context, &args));
     ck_assert(is_hopper(main_launch()));
     bend(&args, 2);
     unit_fails(vf_forward(context, &args), VF_ERROR_UNSUPPORTED, "cannot address these operands");
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -281,7 +297,7 @@ START_TEST(a_plan_keeps_to_its_kind) {
     vf_plan_destroy(mapped);
     vf_plan_destroy(portable);
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 
@@ -305,7 +321,7 @@ START_TEST(a_failing_call) {
     ck_assert_int_eq(vf_last_driver_error(), CUDA_RESULT_INVALID_VALUE);
     ck_assert_int_eq(stub.launch_count, 1);  // the schedule; it harms nothing
     stub_close(context);
-    tear_down();
+    stub_tear_down();
 }
 END_TEST
 

@@ -187,8 +187,9 @@ END_TEST
 // ---- requests ------------------------------------------------------------------------------------------------------
 
 START_TEST(requests_are_written_and_read) {
-    for (int i = 0; i < 3 * 2 * 3 * 16; i++) {
-        const struct request request = {.dtype = (vf_dtype)(VF_FLOAT16 + i % 3),
+    for (int i = 0; i < 3 * 2 * 3 * 32; i++) {
+        const struct request request = {.mapped = i / 36 & i / 288 & 1,
+                                        .dtype = (vf_dtype)(VF_FLOAT16 + i % 3),
                                         .backward = i / 3 % 2,
                                         .mask = (vf_mask)(i / 6 % 3),
                                         .softcap = i / 18 & 1,
@@ -198,9 +199,10 @@ START_TEST(requests_are_written_and_read) {
                                         .head_dim_v = 256 - i % 32 * 8};
         char text[REQUEST_TEXT], again[REQUEST_TEXT], arch[ARCH_TEXT];
         struct request read;
-        request_write(&request, "sm_90a", text);
+        request_describe(&request, "sm_90a", text);
         unit_ok(request_parse(text, &read, arch));
-        request_write(&read, arch, again);
+        ck_assert_int_eq(read.mapped, request.mapped);
+        request_describe(&read, arch, again);
         ck_assert_str_eq(text, again);
     }
 }

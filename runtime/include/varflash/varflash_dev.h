@@ -34,8 +34,8 @@ VF_API void vf_dev_text_free(char *text);        /* null is ignored */
 
 /* ---- requests and variants ----------------------------------------------------------------------------------------- */
 
-/* The request of a call as text: "pass=fwd arch=sm_90a dtype=bf16 head_dim=128 ... deterministic=0". Data pointers may be
- * null (and then count as aligned). `arch` null: the device's own. The caller frees *request with vf_dev_text_free. */
+/* The request of a call as text: "pass=fwd arch=sm_90a dtype=bf16 head_dim=128 ... deterministic=0", then " mapped=0" if its
+ * aligned operands are out of reach of tensor maps. Data pointers may be null (and then count as aligned). `arch` null: the device's own. The caller frees *request with vf_dev_text_free. */
 VF_API vf_status vf_dev_request_forward(vf_context *context, const vf_forward_args *args, const char *arch,
                                         char **request);
 VF_API vf_status vf_dev_request_backward(vf_context *context, const vf_backward_args *args, const char *arch,
