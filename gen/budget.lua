@@ -175,7 +175,7 @@ function budget.bwd_sm90(r)
       table.insert(facts.wgmma_columns, columns)
     end
   end
-  facts.dq_row_warps, facts.last_block_first, facts.l2_sections = 4, false, true
+  facts.dq_row_warps, facts.last_block_first, facts.l2_sections, facts.ordered = 4, false, true, true
   facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n },
     { operand = "dout", rows = r.tile_m } }
   return facts
@@ -233,6 +233,7 @@ function budget.bwd_sm80(r)
   if not facts then return nil, why end
   facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score_keys.down, dkv, dq
   facts.last_block_first = r.deterministic -- the order of turns; else the longest first
+  facts.ordered = r.deterministic -- float32 sums in memory have one order
   facts.l2_sections = true
   local function each(columns, warps) return math.ceil(math.ceil(columns / 16) / warps) * 16 end
   local kept = r.tile_n // dkv * (each(r.head_dim, r.warps // dkv) + each(r.head_dim_v, r.warps // dkv)) // 32

@@ -48,4 +48,4 @@ io.write(([[
 extern "C" VISIBLE const sim_facts sim_about = {"%s", "%s", %d, %d, %d, sim_parameter_bytes(%s), %s};
 extern "C" VISIBLE void sim_run(const void *parameter) { sim_call(%s, parameter); }
 ]]):format(facts.entry, spec, facts.threads, facts.shared_bytes, facts.registers, facts.entry,
-  spec:find("deterministic=1", 1, true) and "true" or "false", facts.entry))
+  facts.budget.ordered and "true" or "false", facts.entry))

@@ -55,20 +55,23 @@ HIDDEN void __tsan_func_entry(void *) {}
 HIDDEN void __tsan_func_exit() {}
 HIDDEN void __tsan_init() {}
 
-// The linker's --wrap leads here.
+// The linker's --wrap leads here, and gives the real functions these names: without them a call of memmove would come back for ever. Weak, because
+// the engine has this file too, where nothing is wrapped and nobody comes.
+extern "C" __attribute__((weak)) void *__real_memmove(void *, const void *, size_t);
+extern "C" __attribute__((weak)) void *__real_memset(void *, int, size_t);
 HIDDEN void *__wrap_memcpy(void *to, const void *from, size_t n) {
     seen(const_cast<void *>(from), n, false, CALLER);
     seen(to, n, true, CALLER);
-    return memmove(to, from, n);
+    return __real_memmove(to, from, n);
 }
 HIDDEN void *__wrap_memmove(void *to, const void *from, size_t n) {
     seen(const_cast<void *>(from), n, false, CALLER);
     seen(to, n, true, CALLER);
-    return memmove(to, from, n);
+    return __real_memmove(to, from, n);
 }
 HIDDEN void *__wrap_memset(void *to, int value, size_t n) {
     seen(to, n, true, CALLER);
-    return memset(to, value, n);
+    return __real_memset(to, value, n);
 }
 
 #define UNDEFINED(name, what)                                   \
