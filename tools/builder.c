@@ -6,6 +6,7 @@
 #include "command.h"
 #include "output.h"
 #include "varflash/varflash_dev.h"
+#include "worker.h"
 #include "workers.h"
 
 #define FAILURES_SHOWN ((size_t)20)
@@ -49,7 +50,8 @@ int builder_run(const struct options *options, const char *what, const struct te
     return CODE_INTERRUPTED;
 }
 
-static int build_one(const char *spec, void *context) {
+static int build_one(const char *spec, struct buf *answer, void *context) {
+    (void)answer;
     vf_dev_built built;
     const vf_status status = vf_dev_build(context, spec, &built);
     vf_dev_built_free(&built);
@@ -60,7 +62,7 @@ int builder_worker(const struct options *options) {
     vf_context *context;
     int code = command_open(options, &context);
     if (code) return code;
-    code = workers_serve(build_one, context);
+    worker_serve(build_one, context);
     vf_close(context);
-    return code;
+    return CODE_OK;
 }

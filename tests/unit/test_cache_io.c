@@ -256,7 +256,7 @@ START_TEST(two_hosts) {
         if (hosts[h]) continue;
         for (int round = 0; round < 5; round++) {
             for (int k = 0; k < KERNELS; k++) {
-                char source[16];
+                char source[32];
                 snprintf(source, sizeof source, "kernel %d", k);
                 struct cache_key key = cache_case_key(source, CASE_MAKER);
                 const int lock = cache_lock(one.cache, &key, 60000);
