@@ -31,4 +31,19 @@ function space.candidates(request)
   return out
 end
 
+-- The same for every family that has kernels for `request`, which names none: knobs alone ("family=sm80 tile_m=64 ..."), a line each, or
+-- nil and the last refusal.
+function space.lines(request)
+  local names, out, refusal = {}, {}, nil
+  for name in pairs(kernels.variants) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local found, why = space.candidates(request .. " family=" .. name)
+    refusal = why or refusal
+    for _, spec in ipairs(found or {}) do out[#out + 1] = spec:sub(#request + 2) .. "\n" end
+  end
+  if #out == 0 then return nil, refusal end
+  return table.concat(out)
+end
+
 return space

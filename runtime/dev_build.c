@@ -54,6 +54,18 @@ vf_status vf_dev_variants(vf_context *context, const char *request, int mapped, 
     return status;
 }
 
+vf_status vf_dev_space(vf_context *context, const char *request, char **knobs) {
+    REQUIRE_POINTER(context);
+    REQUIRE_POINTER(request);
+    REQUIRE_POINTER(knobs);
+    *knobs = NULL;
+    struct buf lines = {.data = NULL};
+    vf_status status = source_space(context->source, request, &lines);
+    if (!status) status = take_text(&lines, knobs);
+    buf_free(&lines);
+    return status;
+}
+
 vf_status vf_dev_plan(vf_context *context, const char *variant, char **plan) {
     REQUIRE_POINTER(context);
     REQUIRE_POINTER(variant);

@@ -115,10 +115,12 @@ static vf_status protect(struct source *source, lua_CFunction body, struct reque
     return status;
 }
 
-// Calls gen's function `name` with the request's spec. True: its result is on the stack. False: it returned nil and a
+// Calls a module's function `name` with the request's spec. True: its result is on the stack. False: it returned nil and a
 // sentence.
-static bool call_generator(lua_State *lua, struct request *request, const char *name) {
-    if (lua_getfield(lua, LUA_REGISTRYINDEX, "gen") != LUA_TTABLE) luaL_error(lua, "gen.init is not loaded");
+static bool call_generator(lua_State *lua, struct request *request, const char *module, const char *name) {
+    lua_getglobal(lua, "require");
+    lua_pushstring(lua, module);
+    lua_call(lua, 1, 1);
     lua_getfield(lua, -1, name);
     lua_pushstring(lua, request->spec);
     lua_call(lua, 1, 2);
@@ -155,7 +157,7 @@ static void read_text(lua_State *lua, const char *name, bool needed, char *out, 
 static int run_plan(lua_State *lua) {
     struct request *request = lua_touserdata(lua, 1);
     struct source_plan *plan = request->plan;
-    if (!call_generator(lua, request, "plan")) return 0;
+    if (!call_generator(lua, request, "gen.init", "plan")) return 0;
     luaL_checktype(lua, -1, LUA_TTABLE);
 #define TEXT(name, size) read_text(lua, #name, false, plan->name, size);
 #define NUMBER(name) plan->name = read_integer(lua, #name, false);
@@ -183,7 +185,16 @@ static int run_plan(lua_State *lua) {
 
 static int run_text(lua_State *lua) {
     struct request *request = lua_touserdata(lua, 1);
-    if (!call_generator(lua, request, request->lines ? "source_with_lines" : "source")) return 0;
+    if (!call_generator(lua, request, "gen.init", request->lines ? "source_with_lines" : "source")) return 0;
+    size_t size;
+    const char *text = luaL_checklstring(lua, -1, &size);
+    buf_append(request->text, text, size);
+    return 0;
+}
+
+static int run_space(lua_State *lua) {
+    struct request *request = lua_touserdata(lua, 1);
+    if (!call_generator(lua, request, "gen.space", "lines")) return 0;
     size_t size;
     const char *text = luaL_checklstring(lua, -1, &size);
     buf_append(request->text, text, size);
@@ -218,8 +229,6 @@ static int run_open(lua_State *lua) {
 
     lua_pushliteral(lua, "gen.init");
     lua_call(lua, 1, 1);
-    lua_pushvalue(lua, -1);
-    lua_setfield(lua, LUA_REGISTRYINDEX, "gen");
     lua_getfield(lua, -1, "signature");
     lua_call(lua, 0, 1);
     size_t length;
@@ -286,6 +295,11 @@ vf_status source_text(struct source *source, const char *kernel_spec, struct buf
 
 vf_status source_text_with_lines(struct source *source, const char *kernel_spec, struct buf *text) {
     return make_text(source, kernel_spec, true, text);
+}
+
+vf_status source_space(struct source *source, const char *spec, struct buf *lines) {
+    VF_TRY(ask(source, run_space, &(struct request){.spec = spec, .text = lines}, VF_ERROR_UNSUPPORTED));
+    return buf_check(lines);
 }
 
 const char *source_signature(const struct source *source) {

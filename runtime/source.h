@@ -26,6 +26,10 @@ vf_status source_text(struct source *source, const char *kernel_spec, struct buf
 // The same with #line directives that name the templates: to be read, not compiled.
 vf_status source_text_with_lines(struct source *source, const char *kernel_spec, struct buf *text);
 
+// Appends the knobs of every variant that a request can have, a line each. VF_ERROR_UNSUPPORTED with the last refusal if there is
+// none.
+vf_status source_space(struct source *source, const char *request, struct buf *lines);
+
 // Short text over all knob names and values, which configuration files must match. Lives as long as `source`.
 const char *source_signature(const struct source *source);
 

@@ -28,6 +28,10 @@ vf_status source_text(struct source *source, const char *kernel_spec, struct buf
     return refuse(kernel_spec);
 }
 
+vf_status source_space(struct source *source, const char *request, struct buf *lines) {
+    return source_text(source, request, lines);
+}
+
 vf_status source_text_with_lines(struct source *source, const char *kernel_spec, struct buf *text) {
     return source_text(source, kernel_spec, text);
 }

@@ -163,7 +163,7 @@ START_TEST(a_process_without_a_compiler_uses_what_others_made) {
         unit_ok(vf_prepare_forward(context, &forward));
         ck_assert_int_eq((int)vf_dev_count(context).from_cache, kernels);
         unit_fails(vf_prepare_backward(context, &backward), VF_ERROR_NO_COMPILER,
-                   "varflash build --spec 'pass=bwd arch=sm_90a");
+                   "varflash build --spec 'pass=bwd arch=sm_");
         vf_close(context);
     }
     unsetenv("VARFLASH_NVRTC");

@@ -100,6 +100,10 @@ VF_API void vf_dev_image_free(vf_dev_image *image); /* a zeroed image is ignored
  * VF_ERROR_UNSUPPORTED if no row serves it. */
 VF_API vf_status vf_dev_variants(vf_context *context, const char *request, int mapped, char **variants);
 
+/* The knobs of every variant that the generator can make for a request, a line each: what a tuner chooses from. The caller frees with
+ * vf_dev_text_free. VF_ERROR_UNSUPPORTED if there is none. */
+VF_API vf_status vf_dev_space(vf_context *context, const char *request, char **knobs);
+
 /* The plan of a variant as text (runtime/source_plan.h), freed with vf_dev_text_free. "pass=check arch=sm_90a" is a variant too. */
 VF_API vf_status vf_dev_plan(vf_context *context, const char *variant, char **plan);
 
