@@ -1,17 +1,20 @@
 """What the functions accept, return and refuse; nothing about numbers beyond equality."""
 
+import ctypes
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from problems import cumulative
 
 import varflash
-from varflash import InvalidArgument, Unsupported, fa3, fa4, flash_attn_func, flash_attn_varlen_func, varlen_attn
+from varflash import InvalidArgument, Unsupported, _library, fa3, fa4, flash_attn_func, flash_attn_varlen_func, varlen_attn
 
 LENGTHS = [5, 0, 9]
 
@@ -163,6 +166,42 @@ def test_kept_calls_do_not_mix(device):
             out = out[0] if with_lse else out
             key = heads_k, causal, with_lse
             assert torch.equal(results.setdefault(key, out), out)
+
+
+def test_explain(device):
+    q, k, v, cu = operands(device)
+    report = varflash.explain(q, k, v, cu, cu, causal=True, backward=True)
+    assert report["status"] == "VF_OK", report
+    other = varflash.explain(q.cpu(), k.cpu(), v.cpu(), cu.cpu(), cu.cpu(), arch="sm_80")
+    assert other["status"] == "VF_OK" and "sm_80" in str(other)
+    refused = varflash.explain(*(torch.ones(1, 2, 1, 264, dtype=q.dtype, device=device),) * 3)
+    assert refused["status"] == "VF_ERROR_UNSUPPORTED" and "256" in str(refused)
+
+
+def test_structs_are_those_of_the_header(tmp_path):
+    """Every field of the ctypes structs at the offset that the compiler gives it, and every enum value."""
+    root = Path(__file__).resolve().parents[3]
+    compiler = shutil.which("cc")
+    if not compiler or not (root / "runtime/include/varflash/varflash.h").exists():
+        pytest.skip("needs a C compiler and the header")
+    structs = {"vf_tensor": "Tensor", "vf_problem_args": "Problem", "vf_forward_args": "ForwardArgs", "vf_backward_args": "BackwardArgs"}
+    structs["vf_options"] = "_Options"
+    values = {"VF_NO_EDGE": "NO_EDGE", "VF_MASK_FULL": "MASK_FULL", "VF_MASK_CAUSAL": "MASK_CAUSAL", "VF_MASK_WINDOW": "MASK_WINDOW"}
+    values |= {f"VF_{name}": name for name in ("FLOAT16", "BFLOAT16", "FLOAT32", "INT32", "INT64")}
+    values |= {"VF_AUTO": "SWITCH_AUTO", "VF_ON": "SWITCH_ON"}
+    expected, lines = {}, []
+    for c_name, name in structs.items():
+        struct = getattr(_library, name)
+        for field, *_ in struct._fields_:
+            expected[f"offsetof({c_name}, {field})"] = getattr(struct, field).offset
+        expected[f"sizeof({c_name})"] = ctypes.sizeof(struct)
+    expected |= {c_name: getattr(_library, name) for c_name, name in values.items()}
+    lines = [f'printf("%lld\\n", (long long)({expression}));' for expression in expected]
+    source = tmp_path / "structs.c"
+    source.write_text("#include <stdio.h>\n#include <varflash/varflash.h>\nint main(void) {\n" + "\n".join(lines) + "\n}\n")
+    subprocess.run([compiler, f"-I{root}/runtime/include", source, "-o", tmp_path / "structs"], check=True)
+    found = map(int, subprocess.run([tmp_path / "structs"], check=True, capture_output=True, text=True).stdout.split())
+    assert dict(zip(expected, found)) == expected
 
 
 def test_threads(device):

@@ -7,6 +7,7 @@ CUDA tensors run on the GPU, CPU tensors on the CPU. Importing needs neither a G
 
 from . import _library
 from ._attention import copies
+from ._explain import explain
 from ._flash import flash_attn_func, flash_attn_varlen_func
 from ._library import InvalidArgument, Unsupported, VarflashError
 from .varlen import AuxRequest, varlen_attn
@@ -17,6 +18,7 @@ __all__ = [
     "Unsupported",
     "VarflashError",
     "copies",
+    "explain",
     "flash_attn_func",
     "flash_attn_varlen_func",
     "varlen_attn",

@@ -163,14 +163,19 @@ def kept(key):
     return _local.calls.get(key)
 
 
-def new_forward(key, q, k, v, cu_q, cu_k, used_q, used_k, options, want_lse):
-    call = Call(_library.load().vf_forward, ForwardArgs(), q, {"q": q, "k": k, "v": v}, _lengths(cu_q, cu_k, used_q, used_k), options)
+def _forward_call(q, k, v, lengths, options, want_lse):
+    call = Call(_library.load().vf_forward, ForwardArgs(), q, {"q": q, "k": k, "v": v}, lengths, options)
     if q.dim() < 3:
         raise InvalidArgument(f"q: has {q.dim()} dimensions; must be [tokens, heads, head_dim] or [batch, seqlen, heads, head_dim]")
     call.shapes = (*q.shape[:-1], v.shape[-1]), lse_shape(q.shape) if want_lse else None
     _describe_output(call.args.o, "o", call.shapes[0], q.dtype)
     if want_lse:
         _describe_output(call.args.lse, "lse", call.shapes[1], torch.float32)
+    return call
+
+
+def new_forward(key, q, k, v, cu_q, cu_k, used_q, used_k, options, want_lse):
+    call = _forward_call(q, k, v, _lengths(cu_q, cu_k, used_q, used_k), options, want_lse)
     call.measure(_library.load().vf_forward_workspace_size)
     return call.keep(key)
 
@@ -211,12 +216,16 @@ def forward(call, q, k, v, cu_q, cu_k, used_q, used_k):
 # ---- backward ------------------------------------------------------------------------------------------------------------------
 
 
-def _new_backward(key, tensors, lengths, options):
-    q = tensors["q"]
+def _backward_call(q, tensors, lengths, options):
     call = Call(_library.load().vf_backward, BackwardArgs(), q, tensors, lengths, options)
     call.shapes = tuple(tensors[name].shape for name in ("q", "k", "v"))
     for name, shape in zip(("dq", "dk", "dv"), call.shapes):
         _describe_output(getattr(call.args, name), name, shape, q.dtype)
+    return call
+
+
+def _new_backward(key, q, tensors, lengths, options):
+    call = _backward_call(q, tensors, lengths, options)
     call.measure(_library.load().vf_backward_workspace_size)
     return call.keep(key)
 
@@ -231,7 +240,7 @@ def backward(dout, dlse, q, k, v, out, lse, cu_q, cu_k, used_q, used_k, options)
     call = kept(key)
     if call is None:
         tensors = {"q": q, "k": k, "v": v, "o": out, "lse": lse, "dout": dout, "dlse": dlse}
-        call = _new_backward(key, tensors, _lengths(cu_q, cu_k, used_q, used_k), options)
+        call = _new_backward(key, q, tensors, _lengths(cu_q, cu_k, used_q, used_k), options)
     shape_q, shape_k, shape_v = call.shapes
     dq, dk, dv = q.new_empty(shape_q), k.new_empty(shape_k), v.new_empty(shape_v)
     words = call.words
@@ -263,3 +272,21 @@ def backward(dout, dlse, q, k, v, out, lse, cu_q, cu_k, used_q, used_k, options)
     if status:
         raise _library.failure(status)
     return dq, dk, dv
+
+
+# ---- questions -----------------------------------------------------------------------------------------------------------------
+
+
+def question(q, k, v, cu_q, cu_k, used_q, used_k, options, is_backward):
+    """A call to ask about: only q, k and v have pointers, for their alignment; what autograd would make is contiguous."""
+    lengths = _lengths(cu_q, cu_k, used_q, used_k)
+    if not is_backward:
+        call, places = _forward_call(q, k, v, lengths, options, True), _F
+    else:
+        call, places = _backward_call(q, {"q": q, "k": k, "v": v}, lengths, options), _B
+        for name in ("o", "dout"):
+            _describe_output(getattr(call.args, name), name, (*q.shape[:-1], v.shape[-1]), q.dtype)
+        _describe_output(call.args.lse, "lse", lse_shape(q.shape), torch.float32)
+    for place, tensor in zip(places, (q, k, v)):
+        call.words[place] = tensor.data_ptr()
+    return call
