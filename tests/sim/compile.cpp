@@ -77,11 +77,18 @@ template <class F> static bool cached(const std::string &path, F make) {
     return made;
 }
 
+// What a kernel is compiled with besides its text.
+static std::string headers() {
+    std::string text;
+    for (const char *name : {"engine.h", "machine.h", "kernel.h"}) text += read_file(sim_root + "/tests/sim/" + name);
+    return text;
+}
+
 // The hooks' object, which all kernels share.
 static bool make_hooks(std::string &path, std::string &message) {
-    const std::string source = sim_root + "/tests/sim/hooks.cpp", command = format("%s %s -c -o ", COMPILER, FLAGS);
-    path =
-        cache + "/hooks-" + digest(command + read_file(source) + read_file(sim_root + "/tests/sim/machine.h")) + ".o";
+    const std::string source = sim_root + "/tests/sim/ptx/hooks.cpp";
+    const std::string command = format("%s %s -I%s -c -o ", COMPILER, FLAGS, quoted(sim_root + "/tests/sim").c_str());
+    path = cache + "/hooks-" + digest(command + read_file(source) + headers()) + ".o";
     return cached(path,
                   [&](const std::string &out) { return run(command + quoted(out) + " " + quoted(source), message); });
 }

@@ -37,17 +37,18 @@ void async_copy(u32 shared, const void *global, u32 size, u32 bytes) {
         f.async_version = f.version;
     }
     f.tick_before_access = true;
-    f.async.push_back({shared, size, bytes, f.async_group, ++f.async_time, static_cast<const char *>(global), lazily(),
-                       f.async_view, CALLER});
+    f.async.push_back({shared, size, bytes, static_cast<u32>(f.async_groups.size()), ++f.async_time,
+                       static_cast<const char *>(global), lazily(), f.async_view, CALLER});
     block->async_pending++;
     if (at_once()) perform(f, f.async.size() - 1);
 }
 void async_commit() {
-    self->async_group++;
+    self->async_groups.push_back(self->async_time);
 }
 void async_wait(u32 pending) {
     Fiber &f = *self;
-    const i64 complete = static_cast<i64>(f.async_group) - pending;  // groups below
+    if (pending >= f.async_groups.size()) return;
+    const size_t complete = f.async_groups.size() - pending;  // the groups below
     // In any order: nothing orders copies among themselves.
     for (;;) {
         std::vector<size_t> due;
@@ -56,9 +57,8 @@ void async_wait(u32 pending) {
         if (due.empty()) break;
         perform(f, now.random.pick(due));
     }
-    u32 time = f.async_time;  // of the last that is complete: before the first that may be pending
-    for (const AsyncCopy &op : f.async) time = std::min(time, op.time - 1);
-    f.clock[block->async_entry + f.index] = std::max(f.clock[block->async_entry + f.index], time);
+    u32 &known = f.clock[block->async_entry + f.index];
+    known = std::max(known, f.async_groups[complete - 1]);
     f.version++;
 }
 
@@ -245,6 +245,7 @@ void bulk_wait(u32 pending, bool read_only) {
         }
         while (copy->steps < (read_only ? 1u : 2u))
             if (advance(*copy)) finish(copy);
+        copy->waited_for = true;
         u32 &known = self->clock[block->slot_entry + copy->slot];
         known = std::max(known, copy->time);
         self->version++;
@@ -261,10 +262,10 @@ void fence_async_proxy() {
 // ---- exit -------------------------------------------------------------------------------------------------------------
 
 void check_exit(Fiber &fiber) {
-    if (!fiber.async.empty())
-        find("exit with cp.async in flight", fiber.async[0].pc, nullptr, "%zu copies", fiber.async.size());
+    if (fiber.async_time && fiber.clock[block->async_entry + fiber.index] < fiber.async_time)
+        find("exit with cp.async in flight", nullptr, nullptr, "nobody has waited for the last copies");
     for (const auto &copy : fiber.stores)
-        if (copy->steps == 0) find("exit with an unread bulk store", copy->pc, nullptr, "shared %#x", copy->shared);
+        if (!copy->waited_for) find("exit with an unread bulk store", copy->pc, nullptr, "shared %#x", copy->shared);
     if (!fiber.flights.empty()) find("exit with a wgmma in flight", nullptr, nullptr, "warp %u", fiber.warp->id);
 }
 

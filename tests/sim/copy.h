@@ -27,7 +27,7 @@ struct Copy {
     u32 slot, time, issuer, group;
     Clock view;
     u32 steps;  // taken: of a load, data then bytes at the barrier; of a store, source read then written
-    bool lazy;
+    bool lazy, waited_for;
     const void *pc;
     std::vector<u8> data;  // what a store has read
 

@@ -99,8 +99,9 @@ struct Fiber {
     std::vector<u32> proxy_fences;  // own time at each
     // cp.async
     std::vector<AsyncCopy> async;
-    u32 async_time, async_group;
-    Snapshot async_view;  // of version async_version
+    u32 async_time;
+    std::vector<u32> async_groups;  // of each committed group, the time of its last operation
+    Snapshot async_view;            // of version async_version
     u32 async_version;
     bool tick_before_access;  // an operation in flight has taken this thread's time
     // bulk stores

@@ -21,44 +21,27 @@ inline __attribute__((always_inline)) void seen(void *p, size_t bytes, bool writ
 
 }  // namespace
 
-#define ACCESS(n)                                    \
-    HIDDEN void __tsan_read##n(void *p) {            \
-        seen(p, n, false, CALLER);                   \
-    }                                                \
-    HIDDEN void __tsan_write##n(void *p) {           \
-        seen(p, n, true, CALLER);                    \
-    }                                                \
-    HIDDEN void __tsan_unaligned_read##n(void *p) {  \
-        seen(p, n, false, CALLER);                   \
-    }                                                \
-    HIDDEN void __tsan_unaligned_write##n(void *p) { \
-        seen(p, n, true, CALLER);                    \
-    }                                                \
-    HIDDEN void __tsan_volatile_read##n(void *p) {   \
-        seen(p, n, false, CALLER);                   \
-    }                                                \
-    HIDDEN void __tsan_volatile_write##n(void *p) {  \
-        seen(p, n, true, CALLER);                    \
-    }
+#define ACCESS(n)                                                                \
+    HIDDEN void __tsan_read##n(void *p) { seen(p, n, false, CALLER); }           \
+    HIDDEN void __tsan_write##n(void *p) { seen(p, n, true, CALLER); }           \
+    HIDDEN void __tsan_unaligned_read##n(void *p) { seen(p, n, false, CALLER); } \
+    HIDDEN void __tsan_unaligned_write##n(void *p) { seen(p, n, true, CALLER); } \
+    HIDDEN void __tsan_volatile_read##n(void *p) { seen(p, n, false, CALLER); }  \
+    HIDDEN void __tsan_volatile_write##n(void *p) { seen(p, n, true, CALLER); }
 ACCESS(1)
 ACCESS(2)
 ACCESS(4)
 ACCESS(8)
 ACCESS(16)
-HIDDEN void __tsan_read_range(void *p, size_t n) {
-    seen(p, n, false, CALLER);
-}
-HIDDEN void __tsan_write_range(void *p, size_t n) {
-    seen(p, n, true, CALLER);
-}
+HIDDEN void __tsan_read_range(void *p, size_t n) { seen(p, n, false, CALLER); }
+HIDDEN void __tsan_write_range(void *p, size_t n) { seen(p, n, true, CALLER); }
 HIDDEN void __tsan_func_entry(void *) {}
 HIDDEN void __tsan_func_exit() {}
 HIDDEN void __tsan_init() {}
 
-// The linker's --wrap leads here, and gives the real functions these names: without them a call of memmove would come back for ever. Weak, because
-// the engine has this file too, where nothing is wrapped and nobody comes.
-extern "C" __attribute__((weak)) void *__real_memmove(void *, const void *, size_t);
-extern "C" __attribute__((weak)) void *__real_memset(void *, int, size_t);
+// The linker's --wrap leads here, and gives the real functions these names.
+extern "C" void *__real_memmove(void *, const void *, size_t);
+extern "C" void *__real_memset(void *, int, size_t);
 HIDDEN void *__wrap_memcpy(void *to, const void *from, size_t n) {
     seen(const_cast<void *>(from), n, false, CALLER);
     seen(to, n, true, CALLER);
@@ -74,10 +57,8 @@ HIDDEN void *__wrap_memset(void *to, int value, size_t n) {
     return __real_memset(to, value, n);
 }
 
-#define UNDEFINED(name, what)                                   \
-    HIDDEN void __ubsan_handle_##name(void *, void *, void *) { \
-        sim::undefined(what, CALLER);                           \
-    }
+#define UNDEFINED(name, what) \
+    HIDDEN void __ubsan_handle_##name(void *, void *, void *) { sim::undefined(what, CALLER); }
 UNDEFINED(out_of_bounds, "array index out of range")
 UNDEFINED(mul_overflow, "integer overflow")
 UNDEFINED(add_overflow, "integer overflow")
