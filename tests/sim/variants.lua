@@ -46,24 +46,23 @@ add("causal-96-fp16-deterministic", 90, { head_dim = 96, dtype = "fp16", mask = 
   "family=sm80 tile_m=32 tile_n=32 warps=4 stages=1 blocks_per_sm=1")
 -- Hopper.
 add("hopper-64", 90, { head_dim = 64 },
-  "family=sm90 tile_m=128 tile_n=64 stages=2 consumers=2",
-  "family=sm90 tile_m=64 tile_n=128 stages=4 dout_stages=4")
-add("hopper-128-causal-fp16", 90, { head_dim = 128, dtype = "fp16", mask = "causal" },
-  "family=sm90 tile_m=192 tile_n=80 stages=2 consumers=3",
-  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2")
-add("hopper-72-40-window-softcap", 90, { head_dim = 72, head_dim_v = 40, mask = "window", softcap = true },
-  "family=sm90 tile_m=64 tile_n=48 stages=3 consumers=1",
-  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=3")
-add("hopper-192-128-causal", 90, { head_dim = 192, head_dim_v = 128, mask = "causal" },
-  "family=sm90 tile_m=128 tile_n=64 stages=2 consumers=2",
-  "family=sm80 tile_m=32 tile_n=32 warps=4 stages=1 blocks_per_sm=1")
-local FORWARD = "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=0 blocks_per_sm=1" -- where only the other pass is Hopper's
-add("hopper-bwd-64-causal-fp16", 90, { head_dim = 64, mask = "causal", dtype = "fp16" }, FORWARD,
+  "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
-add("hopper-bwd-128-causal", 90, { head_dim = 128, mask = "causal" }, FORWARD, "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=3")
-add("hopper-bwd-96-80-window-softcap-fp16", 90,
-  { head_dim = 96, head_dim_v = 80, mask = "window", softcap = true, dtype = "fp16" },
-  FORWARD, "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
+add("hopper-128-causal-fp16-deterministic", 90, { head_dim = 128, dtype = "fp16", mask = "causal", deterministic = true },
+  "family=sm90 tile_m=192 tile_n=80 stages=2 blocks_per_sm=1 consumers=3",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
+add("hopper-72-40-window-softcap", 90, { head_dim = 72, head_dim_v = 40, mask = "window", softcap = true },
+  "family=sm90 tile_m=64 tile_n=48 stages=3 blocks_per_sm=1 consumers=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
+add("hopper-96-64-softcap", 90, { head_dim = 96, head_dim_v = 64, softcap = true },
+  "family=sm90 tile_m=128 tile_n=96 stages=1 blocks_per_sm=1 consumers=2",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
+add("hopper-64-causal-two-blocks", 90, { head_dim = 64, dtype = "fp16", mask = "causal" },
+  "family=sm90 tile_m=64 tile_n=128 stages=2 blocks_per_sm=2 consumers=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2")
+add("hopper-192-128-causal", 90, { head_dim = 192, head_dim_v = 128, mask = "causal" },
+  "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2",
+  "family=sm80 tile_m=32 tile_n=32 warps=4 stages=1 blocks_per_sm=1")
 add("rows-64", 80, { head_dim = 64 })
 add("rows-128-causal", 80, { head_dim = 128, mask = "causal" })
 
