@@ -69,11 +69,7 @@ void settle_banks(Warp &warp) {
     pending.erase(groups);
 }
 
-}  // namespace sim
-
-using namespace sim;
-
-void sim_report_banks(FILE *file) {
+void name_banks() {
     for (const auto &site : by_pc) {
         Site &sum = sites[where(site.first)];
         sum.requests += site.second.requests;
@@ -81,8 +77,21 @@ void sim_report_banks(FILE *file) {
         sum.fewest += site.second.fewest;
     }
     by_pc.clear();
+}
+
+}  // namespace sim
+
+using namespace sim;
+
+void sim_report_banks(FILE *file) {
+    name_banks();
     fprintf(file, "%10s %10s %10s  %s\n", "requests", "cycles", "beyond", "shared-memory access");
-    for (const auto &site : sites)
-        fprintf(file, "%10llu %10llu %10llu  %s\n", site.second.requests, site.second.cycles,
-                site.second.cycles - site.second.fewest, site.first.c_str());
+    using Line = std::pair<std::string, Site>;
+    std::vector<Line> lines(sites.begin(), sites.end());
+    std::stable_sort(lines.begin(), lines.end(), [](const Line &a, const Line &b) {
+        return a.second.cycles - a.second.fewest > b.second.cycles - b.second.fewest;
+    });
+    for (const Line &line : lines)
+        fprintf(file, "%10llu %10llu %10llu  %s\n", line.second.requests, line.second.cycles,
+                line.second.cycles - line.second.fewest, line.first.c_str());
 }

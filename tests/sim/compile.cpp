@@ -147,8 +147,6 @@ static int find_extent(dl_phdr_info *info, size_t, void *argument) {
     return 1;
 }
 
-void resolve_findings();
-
 }  // namespace sim
 
 using namespace sim;
@@ -202,7 +200,7 @@ struct sim_module *sim_load(const char *source, size_t bytes, char *message, siz
 
 void sim_unload(struct sim_module *module) {
     if (!module) return;
-    resolve_findings();  // places are named from the library
+    leave_library();
     dlclose(module->library);
     delete module;
 }

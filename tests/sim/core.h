@@ -265,6 +265,7 @@ void gather(Kind kind, void *operand, void (*complete)(), const void *pc);
 // ---- banks.cpp
 void count_banks(const Fiber &fiber, u32 address, u32 bytes, const void *pc);
 void settle_banks(Warp &warp);
+void name_banks();
 
 // ---- finding.cpp
 __attribute__((format(printf, 4, 5))) void find(const char *kind, const void *pc, const void *earlier,
@@ -275,6 +276,7 @@ __attribute__((format(printf, 1, 2))) void trace(const char *format, ...);
         if (options.trace > 0) trace(__VA_ARGS__); \
     } while (0)
 std::string where(const void *pc);
+void leave_library();  // a kernel's code goes away: what refers to places in it is named
 void report_hang(const std::vector<Block *> &resident);
 
 }  // namespace sim

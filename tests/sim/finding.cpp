@@ -26,12 +26,20 @@ static std::deque<Stored> findings;
 static std::set<std::tuple<std::string, const void *, const void *>> seen;
 static std::vector<Allowed> allow_list;
 static std::deque<std::string> events;  // the last ones
+static std::map<const void *, std::string> places;
 
 // ---- places -----------------------------------------------------------------------------------------------------------
 
-// "void Forward::load<4>(unsigned)" -> "Forward::load"
+// "void Rows<8>::load<4>(unsigned)" -> "Rows::load"
 static std::string short_name(const std::string &function) {
-    std::string name = function.substr(0, function.find_first_of("(<"));
+    std::string name;
+    int depth = 0;
+    for (const char c : function) {
+        if (c == '(' && depth == 0) break;
+        depth += c == '<';
+        if (depth == 0) name += c;
+        depth -= c == '>';
+    }
     const size_t space = name.find_last_of(' ');
     return space == std::string::npos ? name : name.substr(space + 1);
 }
@@ -39,10 +47,9 @@ static std::string short_name(const std::string &function) {
 // The chain of inlined calls, as function templates/x.cu:LINE < caller templates/y.cu:LINE ... The CPU versions of ptx/ have other lines than
 // the real ones: of them only the function is named.
 std::string where(const void *pc) {
-    static std::map<const void *, std::string> known;
     Dl_info object;
     if (!pc || !dladdr(pc, &object)) return "";
-    std::string &out = known[pc];
+    std::string &out = places[pc];
     if (!out.empty()) return out;
     char command[600], line[600];
     const long offset = static_cast<const char *>(pc) - static_cast<const char *>(object.dli_fbase) - 1;
@@ -177,8 +184,10 @@ static const sim_finding &resolve(Stored &f) {
     }
     return f.view;
 }
-void resolve_findings() {
+void leave_library() {
     for (Stored &f : findings) resolve(f);
+    name_banks();
+    places.clear();
 }
 
 static std::string trimmed(const std::string &text) {
