@@ -82,7 +82,7 @@ def test_autocast_compiled(device):
     assert weight.grad.isfinite().all() and weight.grad.any()
 
 
-@pytest.mark.parametrize("options", [(0.0, 0.0, False, -1, -1, False), (0.2, 4.0, True, 7, -1, True)])
+@pytest.mark.parametrize("options", [(0.0, 0.0, False, -1, -1, True), (0.2, 4.0, True, 7, -1, True)])
 def test_opcheck(device, options):
     q, k, v, cu = operands(device, [5, 0, 9])
     used = torch.tensor([4, 0, 9], dtype=torch.int32, device=device)
