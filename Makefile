@@ -436,10 +436,12 @@ $(BUILD)/python-suites: $(BUILD)/tools/python/suites.o $(TOOL_LIB) $(WHOLE)
 python-library: lib $(BUILD)/python-suites
 	$(Q)mkdir -p $(PYTHON_LIBRARY) && cp $(SHARED) $(PYTHON_LIBRARY)/libvarflash.so && strip --strip-unneeded $(PYTHON_LIBRARY)/libvarflash.so
 	$(Q)$(BUILD)/python-suites > $(PYTHON_LIBRARY)/suites.txt
+	$(Q)for package in libcjson1 liblua5.4-dev libzstd-dev; do \
+		[ ! -f /usr/share/doc/$$package/copyright ] || cp /usr/share/doc/$$package/copyright $(PYTHON_LIBRARY)/copyright.$$package; done
 	$(if $(CJSON_LIBS),$(Q)cp -L $(shell $(CC) -print-file-name=libcjson.so.1) $(PYTHON_LIBRARY)/)
 
 wheel: ## build/wheel/varflash-*.whl: the PyTorch package with the library inside
-	$(Q)rm -rf $(BUILD)/wheel tools/python/build
+	$(Q)rm -rf $(BUILD)/wheel
 	$(Q)BUILD=$(abspath $(BUILD)) $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir $(BUILD)/wheel tools/python
 	$(Q)for wheel in $(BUILD)/wheel/*.whl; do size=$$(stat -c %s $$wheel); echo "$$wheel: $$size bytes"; [ $$size -le 3000000 ]; done
 

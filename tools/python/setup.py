@@ -5,6 +5,7 @@ The library has no Python in it, so that one wheel serves every Python and every
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -44,4 +45,14 @@ class AnyPython(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-setup(version=version(), distclass=Platform, cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": AnyPython})
+# Beside what make builds: the checkout stays clean, and a file that is gone is not found again in the next wheel.
+scratch = ROOT / "build" / "python-build"
+shutil.rmtree(scratch, ignore_errors=True)
+scratch.mkdir(parents=True)
+
+setup(
+    version=version(),
+    distclass=Platform,
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": AnyPython},
+    options={"build": {"build_base": str(scratch)}, "egg_info": {"egg_base": str(scratch)}},
+)
