@@ -128,18 +128,24 @@ function budget.bwd_sm90(r)
   if r.target.cc ~= 90 or r.target.suffix ~= "a" then
     return nil, ("bwd_sm90: arch=%s has no wgmma; it needs sm_90a"):format(r.arch)
   end
-  if r.tile_m ~= GROUP_ROWS or r.tile_n ~= 2 * GROUP_ROWS then
-    return nil, name .. ": tile_m is 64 and tile_n 128, 64 keys for each of two compute warpgroups"
+  if r.tile_m ~= GROUP_ROWS or r.tile_n ~= GROUP_ROWS and r.tile_n ~= 2 * GROUP_ROWS then
+    return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, or 64, the same for both"
   end
-  -- dK and dV, S or dP, P packed. S and dP whole at once and k, v as operands where that leaves room.
-  local accumulators = (r.head_dim + r.head_dim_v) // 2 + r.tile_m // 2 + r.tile_m // 4
+  local wide = r.tile_n == GROUP_ROWS
+  if wide and (r.softcap or r.head_dim <= 64 or r.head_dim_v <= 64) then
+    return nil, name .. ": tile_n=64 is for head sizes above 64, without softcap"
+  end
+  -- dK and dV, S or dP, P packed. Wide: a group has about half the columns.
+  local columns = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
+  local accumulators = columns // 2 + r.tile_m // 2 + r.tile_m // 4
   if r.softcap and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 end
   if accumulators + 32 > BACKWARD_REGISTERS.compute then
     return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,
       BACKWARD_REGISTERS.compute)
   end
   local function lay(k_stages, v_stages, ds_stages)
-    return fit("bwd_sm90", r, 4 * GROUP_THREADS, {
+    local rings = r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES
+    local regions = {
       { "k", k_stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
       { "v", v_stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
       { "q", r.stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
@@ -149,8 +155,10 @@ function budget.bwd_sm90(r)
       { "zeros", r.tile_m * 16 },
       { "pieces", PIECE_SLOTS * PIECE_BYTES },
       { "work", WORK_BYTES // 2 },
-      { "barriers", 8 * (2 * (r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES) + 1) },
-    })
+      { "barriers", 8 * (2 * rings + (wide and 3 or 1)) },
+    }
+    if wide then table.insert(regions, 6, { "p", panel_bytes(r.tile_n, r.tile_m), SWIZZLE }) end
+    return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)
   end
   -- What is left of shared memory: the next piece's k first, because k is held longest, then room for dQ to lag behind, then v.
   local k_stages, v_stages, ds_stages = 1, 1, 2
@@ -165,11 +173,15 @@ function budget.bwd_sm90(r)
   facts.k_stages, facts.v_stages, facts.ds_stages, facts.dout_stages = k_stages, v_stages, ds_stages, r.dout_stages
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
-  facts.whole_weights = r.head_dim + r.head_dim_v <= 128
-  facts.kv_registers = r.head_dim <= 64 and r.head_dim_v <= 64
+  facts.wide = wide
+  facts.whole_weights = wide or r.head_dim + r.head_dim_v <= 128
+  facts.late_dv = not facts.whole_weights -- a warp stalls where it issues
+  facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
   local seen = {}
-  for _, columns in ipairs { r.tile_m, r.head_dim, r.head_dim_v, math.min(r.head_dim, 64), r.head_dim % 64 } do
+  local dk, dv = r.head_dim, r.head_dim_v
+  local dk_first, dv_first = wide and (dk + 63) // 128 * 64 or dk, wide and (dv + 127) // 128 * 64 or dv -- templates/attn/backward_wide.cuh
+  for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64 } do
     if columns > 0 and not seen[columns] then
       seen[columns] = true
       table.insert(facts.wgmma_columns, columns)

@@ -29,12 +29,14 @@ $(constants())
 
 constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
-constexpr int GROUPS = TILE_N / GROUP_ROWS;  // compute warpgroups; two more are the dQ warpgroup and the helpers
+constexpr int GROUPS = 2;  // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
 constexpr int COMPUTE_WARPS = 4 * GROUPS;
 constexpr int COMPUTE_REGISTERS = $(budget.compute_registers);
 constexpr int DQ_REGISTERS = $(budget.dq_registers);
 constexpr int HELPER_REGISTERS = $(budget.helper_registers);
+static_assert(TILE_N == GROUP_ROWS * $(budget.wide and 1 or 2),
+              "both compute warpgroups have the same keys, or 64 each");
 static_assert(TILE_M == 64, "the m of wgmma for dQ, and what a thread's registers hold of S and dP");
 static_assert((COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS) * GROUP_THREADS <= 65536 &&
                   COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS <= $(budget.registers) * (GROUPS + 2),
@@ -86,16 +88,24 @@ constexpr int V_OFFSET = $(budget.offsets.v);
 constexpr int Q_OFFSET = $(budget.offsets.q);
 constexpr int DOUT_OFFSET = $(budget.offsets.dout);
 constexpr int DS_OFFSET = $(budget.offsets.ds);
+//% if budget.wide then
+constexpr int P_OFFSET = $(budget.offsets.p);
+//% end -- wide
 constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query tiles in the ring of q
 constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);            // columns 8 ... 15 of every tile of statistics
 constexpr int PIECES_OFFSET = $(budget.offsets.pieces);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
-constexpr int BARRIERS = 2 * (Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES) + 1;
+constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
+constexpr int BARRIERS = 2 * RINGS + $(budget.wide and 3 or 1);
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
                   DS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
+                  //% if budget.wide then
+                  P_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES && STATISTICS_OFFSET - P_OFFSET >= DsTile::BYTES &&
+                  //% else
                   STATISTICS_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  //% end -- wide
                   ZEROS_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
                   PIECES_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
@@ -107,9 +117,10 @@ DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-//     full        1 arrival: the loader's, with the bytes of the copy; of dS one per compute warp; of pieces the scheduler's
+//     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
 //     empty       one arrival per warp that reads: compute warps for q, dout and v, dQ warps for k and dS (compute warps are done with k when dS is
-//                 there), for pieces all of them, the loader, the turn taker and the turn passer
+//                 there; with their own rows of dS when they make the next), for pieces all of them, the loader, the turn taker and the turn
+//                 passer. Wide heads: the second group's for v, all for dS and P
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
 //     request     the loader's: the scheduler may draw
@@ -133,13 +144,23 @@ struct Barriers {
     DEVICE u32 turn(u32 slot) const { return piece_empty(PIECE_SLOTS) + 8 * slot; }
     DEVICE u32 added(u32 slot) const { return turn(TURN_STAGES) + 8 * slot; }
     DEVICE u32 request() const { return added(TURN_STAGES); }
+    //% if budget.wide then
+    DEVICE u32 p_full() const { return request() + 8; }
+    DEVICE u32 p_empty() const { return request() + 16; }
+    //% end -- wide
 
     DEVICE void initialise() const {
         both(q_full(0), q_empty(0), Q_STAGES, 1, COMPUTE_WARPS);
         both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, COMPUTE_WARPS);
         both(k_full(0), k_empty(0), K_STAGES, 1, 4);
+        //% if budget.wide then
+        both(v_full(0), v_empty(0), V_STAGES, 1, 4);
+        both(ds_full(0), ds_empty(0), DS_STAGES, 4, COMPUTE_WARPS + 4);
+        both(p_full(), p_empty(), 1, 4, COMPUTE_WARPS);
+        //% else
         both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
         both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, 4);
+        //% end -- wide
         both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         both(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
@@ -162,268 +183,11 @@ DEVICE void arrive(u32 barrier) {
 
 //% include "attn/backward_helpers.cuh"
 //% include "attn/backward_dq.cuh"
-
-// ---- Roles: compute ---------------------------------------------------------------------------------------------------
-
-// A warpgroup: 64 keys of a piece. Order of asynchronous work, each name a group of products, i a step:
-//
-//     dP(i)                     issued when P(i) is in registers (WHOLE_WEIGHTS: dV(i) behind it)
-//       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
-//     dV(i)  S(i + 1)  dK(i)    issued when dS(i) is in shared memory: a warp stalls at issue, so nothing that is not needed soon comes early
-//       P(i + 1)                tensor cores: dK(i), and the other warpgroups
-struct Compute {
-    const BackwardSm90Args &args;
-    const u32 shared;
-    const Barriers barriers;
-    const int group, warp;  // warp: within the group
-    const Weigher weigher;
-    Ring<Q_STAGES> q_ring;  // of the newest S
-    Ring<DOUT_STAGES> dout_ring;
-    Ring<K_STAGES> k_ring;
-    Ring<V_STAGES> v_ring;
-    Ring<DS_STAGES> ds_ring;
-    Ring<PIECE_SLOTS> piece_ring;
-
-    float dk[HEAD_DIM / 2], dv[HEAD_DIM_V / 2];
-    Scores s, dp;  // alive together only with WHOLE_WEIGHTS
-    Weights p;
-    //% if softcap and not budget.whole_weights then
-    Weights waiting;
-    //% end -- softcap
-    u32 k_rows[(HEAD_DIM + 15) / 16][4], v_rows[(HEAD_DIM_V + 15) / 16][4];  // with KV_REGISTERS
-    //% if not softcap then
-    bool coarse = false;
-    u32 with_shift[4];
-    //% end -- not softcap
-    u32 with_delta[4];
-
-    DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap) {
-    }
-
-    DEVICE void run() {
-        //% if not softcap then
-        with_shift[0] = with_shift[1] = shift_ones();
-        with_shift[2] = with_shift[3] = 0;
-        //% end -- not softcap
-        with_delta[0] = with_delta[1] = delta_ones();
-        with_delta[2] = with_delta[3] = 0;
-        for (;;) {
-            mbarrier_wait(barriers.piece_full(piece_ring.slot), piece_ring.parity);
-            const int steps = piece().steps;
-            if (steps == 0) break;
-            first_scores();
-            int tile = piece().end - 1, old_q = -1;
-            weigh(tile);
-            // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
-            // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
-#pragma unroll 1
-            for (int i = 1; i < steps; i++) step<false>(tile, old_q);
-            step<true>(tile, old_q);
-            pin(dk);
-            pin(dv);
-            arrive(barriers.q_empty(old_q));
-            store_keys();
-            k_ring.advance();
-            v_ring.advance();
-            warp_sync();
-            arrive(barriers.piece_empty(piece_ring.slot));
-            piece_ring.advance();
-        }
-    }
-
-  private:
-    DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
-    DEVICE u32 q_tile(u32 slot) const { return shared + Q_OFFSET + slot * QTile::BYTES; }
-    DEVICE u32 dout_tile() const { return shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES; }
-    DEVICE u32 k_tile() const {
-        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
-    }
-    DEVICE u32 v_tile() const {
-        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
-    }
-    DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
-    // This lane's first row in the tile of keys.
-    DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
-    DEVICE Band band(int tile) const {
-        return Band(piece().sequence, args.window_left, args.window_right, tile, piece().block);
-    }
-    template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
-#pragma unroll
-        for (int i = 0; i < N; i++) pin(f[i]);
-    }
-
-    // Sums are cleared, S of the first query tile is complete.
-    DEVICE void first_scores() {
-#pragma unroll
-        for (int i = 0; i < HEAD_DIM / 2; i++) dk[i] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < HEAD_DIM_V / 2; i++) dv[i] = 0.0f;
-        pin(dk);  // the zeros are in place before the first product
-        pin(dv);
-        mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
-        mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-        if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
-        issue_scores();
-        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
-        if constexpr (KV_REGISTERS) {
-            load_rows<VTile>(v_rows, v_tile());
-            warp_sync();
-            arrive(barriers.v_empty(v_ring.slot));
-        }
-        wgmma_wait<0>();
-        pin(s);
-    }
-    template <class Tile, int N> DEVICE void load_rows(u32 (&f)[N][4], u32 tile) const {
-        const u32 row = warp * 16 + lane_index() % 16, half = lane_index() / 16;
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            ldmatrix_x4(f[k],
-                        tile + k / 4 * Tile::PANEL_BYTES + row * PANEL_PITCH + ((k % 4 * 2 + half) ^ (row & 7)) * 16);
-    }
-
-    // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
-    template <bool LAST> DEVICE void step(int &tile, int &old_q) {
-        const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
-        mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
-        issue_weight_gradients();
-        if constexpr (WHOLE_WEIGHTS) issue_dv();
-        wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
-        pin(dp);
-        if (old_q >= 0) arrive(barriers.q_empty(old_q));
-        if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
-        store_ds(ds, tile);
-        if (--tile < piece().begin) tile = piece().end - 1;
-
-        const u32 q = q_ring.slot;
-        old_q = static_cast<int>(q);
-        q_ring.advance();
-        if constexpr (!LAST) {
-            mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
-            issue_scores();
-        }
-        issue_dk(ds, q);
-        wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
-        pin_fragments(p);
-        arrive(barriers.dout_empty(dout_ring.slot));
-        dout_ring.advance();
-        if constexpr (!LAST) {
-            pin(s);
-            weigh(tile);
-        }
-    }
-
-    DEVICE void weigh(int tile) {
-        const Band limits = band(tile);
-        const bool masked = limits.hides(group * GROUP_ROWS);
-        //% if not softcap then
-        coarse = weigher.weigh(s, p, masked, limits, first_row());
-        //% elseif budget.whole_weights then
-        weigher.weigh(s, p, p, statistics(), masked, limits, first_row());
-        //% else
-        weigher.weigh(s, p, waiting, statistics(), masked, limits, first_row());
-        //% end -- softcap
-    }
-
-    // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
-    DEVICE void store_ds(u32 ds, int tile) {
-        const Band limits = band(tile);
-        if (limits.hides(group * GROUP_ROWS)) limits.hide(dp, first_row(), 0.0f);
-        mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
-        //% if softcap then
-        write_ds<true>(ds);
-        //% else
-        if (!WHOLE_WEIGHTS && MAY_BE_COARSE && coarse)
-            write_ds<true>(ds);
-        else
-            write_ds<false>(ds);
-        //% end -- softcap
-        fence_async_proxy();
-        if constexpr (!WHOLE_WEIGHTS) issue_dv();
-        named_barrier_sync(1 + group, GROUP_THREADS);
-        arrive(barriers.ds_full(ds_ring.slot));
-        ds_ring.advance();
-    }
-    template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const u32 row = group * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
-#pragma unroll
-        for (int k = 0; k < TILE_M / 16; k++) {
-            u32 word[4];
-            //% if softcap and not budget.whole_weights then
-            score_gradients<COARSE>(word, s, waiting, dp, k);
-            //% else
-            score_gradients<COARSE>(word, s, p, dp, k);
-            //% end -- softcap
-            stmatrix_x4(ds + row * PANEL_PITCH + ((k * 2 + half) ^ (row & 7)) * 16, word[0], word[1], word[2], word[3]);
-        }
-    }
-
-    // acc = statistics of the columns times ones.
-    DEVICE void issue_statistics(Scores &acc, const u32 (&ones)[4]) const {
-        const u32 at = statistics();
-        wgmma_rs_bf16<TILE_M>(acc, ones, plain_descriptor(at, shared + ZEROS_OFFSET - at, 128), 0);
-    }
-    // S^T of the newest query tile, with its shift.
-    DEVICE void issue_scores() {
-        const u64 a = KTile::rows_operand(k_tile()), b = QTile::rows_operand(q_tile(q_ring.slot));
-        wgmma_fence();
-        //% if not softcap then
-        issue_statistics(s, with_shift);
-        //% end -- not softcap
-#pragma unroll
-        for (int k = 0; k < (HEAD_DIM + 15) / 16; k++) {
-            const u64 columns = descriptor_plus(b, QTile::rows_step(k));
-            if constexpr (KV_REGISTERS)
-                wgmma_rs<TILE_M, K_MAJOR>(s, k_rows[k], columns, SCORES_ACCUMULATE || k > 0);
-            else
-                wgmma_ss<TILE_M, K_MAJOR, K_MAJOR>(s, descriptor_plus(a, KTile::rows_step(k)), columns,
-                                                   SCORES_ACCUMULATE || k > 0);
-        }
-        wgmma_commit();
-    }
-    // dP^T - delta.
-    DEVICE void issue_weight_gradients() {
-        const u64 a = VTile::rows_operand(v_tile()), b = DoutTile::rows_operand(dout_tile());
-        wgmma_fence();
-        issue_statistics(dp, with_delta);
-#pragma unroll
-        for (int k = 0; k < (HEAD_DIM_V + 15) / 16; k++) {
-            const u64 columns = descriptor_plus(b, DoutTile::rows_step(k));
-            if constexpr (KV_REGISTERS)
-                wgmma_rs<TILE_M, K_MAJOR>(dp, v_rows[k], columns, 1);
-            else
-                wgmma_ss<TILE_M, K_MAJOR, K_MAJOR>(dp, descriptor_plus(a, VTile::rows_step(k)), columns, 1);
-        }
-        wgmma_commit();
-    }
-    // dV += P^T dO.
-    DEVICE void issue_dv() {
-        const u64 b = DoutTile::columns_operand(dout_tile());
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < TILE_M / 16; k++)
-            wgmma_rs<HEAD_DIM_V, MN_MAJOR>(dv, p[k], descriptor_plus(b, DoutTile::columns_step(k)), 1);
-        wgmma_commit();
-    }
-    // dK += dS^T Q.
-    DEVICE void issue_dk(u32 ds, u32 q) {
-        const u64 a = DsTile::rows_operand(ds + group * (GROUP_ROWS * PANEL_PITCH));
-        const u64 b = QTile::columns_operand(q_tile(q));
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < TILE_M / 16; k++)
-            wgmma_ss<HEAD_DIM, K_MAJOR, MN_MAJOR>(dk, descriptor_plus(a, DsTile::rows_step(k)),
-                                                  descriptor_plus(b, QTile::columns_step(k)), 1);
-        wgmma_commit();
-    }
-
-    DEVICE void store_keys() const {
-        const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().block * TILE_N + first_row();
-        store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
-        store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
-    }
-};
+//% if budget.wide then
+//% include "attn/backward_wide.cuh"
+//% else
+//% include "attn/backward_compute.cuh"
+//% end -- wide
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
@@ -446,7 +210,14 @@ KERNEL(THREADS, 1) $(entry)(PARAMETER BackwardSm90Args args) {
     block_sync();
     if (group < GROUPS) {
         increase_registers<COMPUTE_REGISTERS>();
+        //% if budget.wide then
+        if (group == 0)
+            WideCompute<SCORES>(args, shared, barriers, warp).run();
+        else
+            WideCompute<GRADIENTS>(args, shared, barriers, warp - 4).run();
+        //% else
         Compute(args, shared, barriers, group, warp % 4).run();
+        //% end -- wide
     } else if (group == GROUPS) {
         decrease_registers<DQ_REGISTERS>();
         wait_for_predecessor();

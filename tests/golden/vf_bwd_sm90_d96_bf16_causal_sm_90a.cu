@@ -254,12 +254,14 @@ constexpr int DOUT_STAGES = 2;  // tiles of the output's gradient in flight
 
 constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
-constexpr int GROUPS = TILE_N / GROUP_ROWS;  // compute warpgroups; two more are the dQ warpgroup and the helpers
+constexpr int GROUPS = 2;  // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
 constexpr int COMPUTE_WARPS = 4 * GROUPS;
 constexpr int COMPUTE_REGISTERS = 208;
 constexpr int DQ_REGISTERS = 64;
 constexpr int HELPER_REGISTERS = 32;
+static_assert(TILE_N == GROUP_ROWS * 2,
+              "both compute warpgroups have the same keys, or 64 each");
 static_assert(TILE_M == 64, "the m of wgmma for dQ, and what a thread's registers hold of S and dP");
 static_assert((COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS) * GROUP_THREADS <= 65536 &&
                   COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS <= 128 * (GROUPS + 2),
@@ -717,6 +719,7 @@ DEVICE float unpack(u16 bits) { return unpack_bf16(bits); }
 
 
 constexpr bool WHOLE_WEIGHTS = false;
+constexpr bool LATE_DV = true;
 constexpr bool MAY_BE_COARSE = true;
 constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
 constexpr u32 UNIT_PAIR = 0x78007800u;  // WEIGHT_UNIT twice, as fp16
@@ -781,7 +784,8 @@ struct Weigher {
         }
         if constexpr (WHOLE_WEIGHTS) {
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+            for (int i = 0; i < TILE_M / 2; i += 2)
+                if constexpr (!LATE_DV) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
         } else if (coarse) {
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2)
@@ -818,6 +822,7 @@ DEVICE void score_gradients(u32 (&ds)[4], const Scores &s, Weights &waiting, con
             w1 = COARSE ? unpack(high) : unpack_fp16(high);
             waiting[k][i] = pack(w0, w1);
         }
+        if constexpr (WHOLE_WEIGHTS && LATE_DV) waiting[k][i] = pack(w0, w1);
         ds[i] = pack(w0 * dp[at], w1 * dp[at + 1]);
     }
 }
@@ -1277,9 +1282,9 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
 }
-// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
+// and this one is covered too.
 DEVICE void global_release_add(u32 *address, u32 value) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
@@ -1386,7 +1391,8 @@ constexpr int ZEROS_OFFSET = 216064;            // columns 8 ... 15 of every til
 constexpr int PIECES_OFFSET = 217088;
 constexpr int WORK_OFFSET = 217472;
 constexpr int BARRIERS_OFFSET = 217600;
-constexpr int BARRIERS = 2 * (Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES) + 1;
+constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
+constexpr int BARRIERS = 2 * RINGS + 1;
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
                   DS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
@@ -1402,9 +1408,10 @@ DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-//     full        1 arrival: the loader's, with the bytes of the copy; of dS one per compute warp; of pieces the scheduler's
+//     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
 //     empty       one arrival per warp that reads: compute warps for q, dout and v, dQ warps for k and dS (compute warps are done with k when dS is
-//                 there), for pieces all of them, the loader, the turn taker and the turn passer
+//                 there; with their own rows of dS when they make the next), for pieces all of them, the loader, the turn taker and the turn
+//                 passer. Wide heads: the second group's for v, all for dS and P
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
 //     request     the loader's: the scheduler may draw
@@ -1760,6 +1767,7 @@ struct Accumulator {
         turn_ring.advance();
     }
 };
+// The compute warpgroups of the Hopper backward (bwd_sm90.cu, whose names it uses), where dK and dV of 64 keys fit the registers of one.
 
 // ---- Roles: compute ---------------------------------------------------------------------------------------------------
 
@@ -1878,8 +1886,8 @@ struct Compute {
         const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
         mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
         issue_weight_gradients();
-        if constexpr (WHOLE_WEIGHTS) issue_dv();
-        wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
+        if constexpr (!LATE_DV) issue_dv();
+        wgmma_wait<LATE_DV ? 0 : 1>();  // dK of the tile before and dP are complete
         pin(dp);
         if (old_q >= 0) arrive(barriers.q_empty(old_q));
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
@@ -1920,7 +1928,7 @@ struct Compute {
         else
             write_ds<false>(ds);
         fence_async_proxy();
-        if constexpr (!WHOLE_WEIGHTS) issue_dv();
+        if constexpr (LATE_DV) issue_dv();
         named_barrier_sync(1 + group, GROUP_THREADS);
         arrive(barriers.ds_full(ds_ring.slot));
         ds_ring.advance();

@@ -62,7 +62,11 @@ add("hopper-64-causal-two-blocks", 90, { head_dim = 64, dtype = "fp16", mask = "
   "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2")
 add("hopper-192-128-causal", 90, { head_dim = 192, head_dim_v = 128, mask = "causal" },
   "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2",
-  "family=sm80 tile_m=32 tile_n=32 warps=4 stages=1 blocks_per_sm=1")
+  "family=sm90 tile_m=64 tile_n=64 stages=3 dout_stages=2")
+add("hopper-200-136-window-fp16-deterministic", 90,
+  { head_dim = 200, head_dim_v = 136, mask = "window", dtype = "fp16", deterministic = true },
+  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
+  "family=sm90 tile_m=64 tile_n=64 stages=2 dout_stages=1")
 add("rows-64", 80, { head_dim = 64 })
 add("rows-128-causal", 80, { head_dim = 128, mask = "causal" })
 
