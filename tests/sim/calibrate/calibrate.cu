@@ -10,6 +10,7 @@
 //% include "ptx/mbarrier.cuh"
 //% include "ptx/tma.cuh"
 //% include "ptx/wgmma.cuh"
+//% include "ptx/wgmma_bf16.cuh"
 //% include "ptx/warpgroup.cuh"
 
 struct CalibrateArgs {
@@ -23,9 +24,12 @@ constexpr int BOX_ROWS = 64, BOX_BYTES = BOX_ROWS * 128;
 constexpr u32 BARRIER = SHARED - 1024;
 
 // -4 ... 4, and without a period that a tile could hide.
-DEVICE int whole(int i) { return (i * 7 + i / 5 + i / 64) % 9 - 4; }
+DEVICE int whole(int i) {
+    return (i * 7 + i / 5 + i / 64) % 9 - 4;
+}
 DEVICE u32 pair(int i) {
-    return $(dtype == "bf16" and "pack_bf16" or "pack_fp16")(static_cast<float>(whole(2 * i)), static_cast<float>(whole(2 * i + 1)));
+    return $(dtype == "bf16" and "pack_bf16" or "pack_fp16")(static_cast<float>(whole(2 * i)),
+                                                             static_cast<float>(whole(2 * i + 1)));
 }
 // Any bits: of a float near 1, large, small, special.
 DEVICE float number(int i) {
@@ -43,7 +47,8 @@ struct Calibrate {
         : args(a), shared(shared_address(shared_memory())), thread(thread_index()) {}
 
     DEVICE void put(int word, u32 value) const { store(pointer<u32>(args.output) + word, value); }
-    DEVICE void put(int word, float value) const { put(word, float_to_bits(value)); }
+    // Which of many NaNs comes out is not said.
+    DEVICE void put(int word, float value) const { put(word, value == value ? float_to_bits(value) : 0x7fc00000u); }
     DEVICE const unsigned char *input() const { return pointer<const unsigned char>(args.input); }
 
     // Shared memory [0, bytes) holds pairs of whole numbers.
@@ -86,23 +91,24 @@ struct Calibrate {
     }
     DEVICE void exact() const {
         const float a = number(thread), b = number((thread * 5 + 3) % THREADS);
+        const float x = number(thread + 8), y = number((thread * 5 + 3) % THREADS + 8);
         const int at = thread * 10;
         put(at, fma_f32(a, b, 1.0f));
         put(at + 1, max_f32(a, b));
         put(at + 2, absolute(a));
-        put(at + 3, pack_bf16(a, b));
-        put(at + 4, pack_fp16(a, b));
-        put(at + 5, unpack_fp16(static_cast<u16>(float_to_bits(b) >> 9)));
-        put(at + 6, unpack_bf16(static_cast<u16>(float_to_bits(b) >> 16)));
-        // Which of many NaNs comes out is not said.
-        put(at + 8, static_cast<u32>(min_nan(a, b) != min_nan(a, b)));
-        put(at + 9, min_nan(1.5f, absolute(a)));
+        put(at + 3, min_nan(a, b));
+        put(at + 4, pack_bf16(x, y));
+        put(at + 5, pack_fp16(x, y));
+        put(at + 6, unpack_fp16(static_cast<u16>(float_to_bits(b) >> 9)));
+        put(at + 7, unpack_bf16(static_cast<u16>(float_to_bits(b) >> 16)));
+        put(at + 8, min_fp16x2(pack_fp16(x, y), pack_fp16(y, x)));
     }
     DEVICE void approximate() const {
-        const int at = thread * 3;
-        put(at, ex2(static_cast<float>(whole(thread)) * 7.3f + static_cast<float>(thread) / 128.0f));
-        put(at + 1, lg2(absolute(number(thread + 8))));
-        put(at + 2, rcp(number(thread + 8)));
+        const float x = number(thread + 8);
+        if (args.variant == 0)
+            put(thread, ex2(static_cast<float>(whole(thread)) * 7.3f + static_cast<float>(thread) / 128.0f));
+        if (args.variant == 1) put(thread, lg2(absolute(x)));
+        if (args.variant == 2) put(thread, rcp(x));
     }
 
     // ---- memory
@@ -157,7 +163,8 @@ struct Calibrate {
         if (thread < WARP) {
             const int lane = lane_index();
             stmatrix_x4(row_address(lane), pair(lane), pair(lane + 32), pair(lane + 64), pair(lane + 96));
-            stmatrix_x4_trans(row_address(lane) + 16, pair(lane + 1), pair(lane + 33), pair(lane + 65), pair(lane + 97));
+            stmatrix_x4_trans(row_address(lane) + 16, pair(lane + 1), pair(lane + 33), pair(lane + 65),
+                              pair(lane + 97));
         }
         block_sync();
         dump(0, 8192);
@@ -194,7 +201,8 @@ struct Calibrate {
             const int count = counts[i % 4], column = i / 4 * 64;
             if (thread == 0) {
                 mbarrier_arrive_expect(shared + BARRIER, BOX_BYTES);
-                tma_load_5d(shared, args.load, shared + BARRIER, column, BOX_ROWS - count, 3 * i + count, i % 2, i / 3 % 2);
+                tma_load_5d(shared, args.load, shared + BARRIER, column, BOX_ROWS - count, 3 * i + count, i % 2,
+                            i / 3 % 2);
             }
             wait(i % 2);
             dump(i * BOX_BYTES / 4, BOX_BYTES);
@@ -238,9 +246,9 @@ struct Calibrate {
         for (int i = 0; i < N / 2; i++) d[i] = static_cast<float>(i % 3);
         wgmma_fence();
         wgmma_ss<N, A_MAJOR, B_MAJOR>(d, matrix_descriptor(shared, 8192), matrix_descriptor(shared + 16384, 8192), 1);
-        wgmma_ss<N, A_MAJOR, B_MAJOR>(d, descriptor_plus(matrix_descriptor(shared, 8192), A_MAJOR == K_MAJOR ? 32 : 2048),
-                                      descriptor_plus(matrix_descriptor(shared + 16384, 8192), B_MAJOR == K_MAJOR ? 32 : 2048),
-                                      1);
+        wgmma_ss<N, A_MAJOR, B_MAJOR>(
+            d, descriptor_plus(matrix_descriptor(shared, 8192), A_MAJOR == K_MAJOR ? 32 : 2048),
+            descriptor_plus(matrix_descriptor(shared + 16384, 8192), B_MAJOR == K_MAJOR ? 32 : 2048), 1);
         wgmma_commit();
         wgmma_wait<0>();
         pin(d);
@@ -276,6 +284,25 @@ struct Calibrate {
         }
         //% end -- n
     }
+    //% if dtype == "bf16" then
+    DEVICE void plain_products() const {
+        fill(SHARED);
+        fence_async_proxy();
+        block_sync();
+        float d[32];
+        u32 a[4] = {pair(thread), pair(thread + 50), pair(thread + 91), pair(thread + 130)};
+        for (int i = 0; i < 32; i++) d[i] = 1.0f;
+        wgmma_fence();
+        wgmma_rs_bf16<64>(d, a, plain_descriptor(shared, 1024, 128), 1);
+        wgmma_commit();
+        wgmma_wait<0>();
+        pin(d);
+        pin(a);
+        int word = 0;
+        keep(word, d);
+    }
+    //% end -- dtype
+
     // ORDER calibrate_tests (calibrate.c)
     DEVICE void run() const {
         if (args.test == 0) warp();
@@ -290,9 +317,14 @@ struct Calibrate {
         if (args.test == 9) store_boxes();
         if (args.test == 10) bulk();
         if (args.test == 11) products();
+        //% if dtype == "bf16" then
+        if (args.test == 12) plain_products();
+        //% end -- dtype
     }
 };
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
-KERNEL(THREADS, 1) $(entry)(PARAMETER CalibrateArgs args) { Calibrate(args).run(); }
+KERNEL(THREADS, 1) $(entry)(PARAMETER CalibrateArgs args) {
+    Calibrate(args).run();
+}
