@@ -273,11 +273,15 @@ VALGRIND_LINES = $(foreach p,$(filter-out $(SLOW_UNIT),$(UNIT_PROGRAMS)),$(call 
 FUZZ_LINES = $(foreach p,$(FUZZ_SOURCES:tests/fuzz/%.c=%),$(call line,fuzz/$(p),tests/fuzz.sh $(p) $(FUZZ_SECONDS)))
 MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,BUILD=$(BUILD) JOBS=$(JOBS) $(LUA) tests/matrix.lua $(MATRIX_OPTIONS)))
 TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS) $(CJSON_CFLAGS) $(ZSTD_CFLAGS)))
-# The simulator: each variant under SIM_SEEDS seeds.
-SIM_SEEDS := 10
+# The simulator: each variant under SIM_SEEDS seeds, one of SIM_SHARE mutants.
+SIM_SEEDS := 7
+SIM_SHARE := 5
+SIM_NEEDS := $(SIM) $(SIM_PROGRAMS) $(CALIBRATE) $(BUILD)/calibrate-root/gen/init.lua
 SIM_LUA := SIM=$(SIM) WORK=$(BUILD)/sim JOBS=$(JOBS) $(LUA) tests/sim
 SIM_LINES = $(foreach v,$(shell $(LUA) tests/sim/suite.lua list),$(call line,sim/$(v),$(SIM_LUA)/suite.lua run $(v) 1 $(SIM_SEEDS))) \
 $(call line,sim/branches,$(LUA) tests/sim/suite.lua branches) \
+$(call line,sim/calibrate,$(CALIBRATE) $(BUILD)/calibrate-root $(wildcard tests/sim/calibrate/recorded.txt)) \
+$(call line,sim/mutants,$(SIM_LUA)/mutants.lua $(SIM_SHARE)) \
 $(call unit_lines,$(SIM_PROGRAMS))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
 PYTHON_LINES = $(call line,python,BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh)
@@ -287,13 +291,13 @@ CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(SIM_LINES)$(MATRIX_LINES)$(SAN_LI
 check-fast: all unit-programs ## tests of two minutes: lint, layers, headers, unit, Lua, command line
 	$(call run_lines,$(FAST_LINES),-j $(JOBS))
 
-check: all unit-programs $(SIM) $(SIM_PROGRAMS) check-variants ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation
+check: all unit-programs $(SIM_NEEDS) check-variants ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation
 	$(call run_lines,$(CHECK_LINES),-j $(JOBS))
 
 check-gpu: all $(GPU_PROGRAMS) ## GPU tests; skipped where there is no device
 	$(Q)mkdir -p $(VARFLASH_CACHE_DIR) && VARFLASH=$(abspath $(TOOL)) tests/gpu.sh -d $(BUILD)/tests/gpu
 
-check-sim: $(SIM) $(SIM_PROGRAMS) ## kernels on the simulated GPU: every template branch, many schedules (part of check)
+check-sim: $(SIM_NEEDS) ## kernels on the simulated GPU: every template branch, many schedules (part of check)
 	$(call run_lines,$(SIM_LINES),-j $(JOBS))
 
 check-sim-long: $(SIM) ## the same with new seeds for SECONDS=3600
@@ -304,7 +308,8 @@ check-sim-mutants: $(SIM) ## faults planted in copies of the templates, one at a
 
 check-long: FUZZ_SECONDS = 600
 check-long: MATRIX_OPTIONS = --all
-check-long: all unit-programs $(SIM) $(SIM_PROGRAMS) check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
+check-long: SIM_SHARE = 1
+check-long: all unit-programs $(SIM_NEEDS) check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
 	$(call run_lines,$(CHECK_LINES)$(VALGRIND_LINES)$(TIDY_LINES),-j $(JOBS) -t 7200)
 
 # The same tree built twice more: with sanitizers, and by clang, every file of it, for the fuzzers.
