@@ -121,7 +121,7 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 80, 4, 2 -- templates/bwd_sm90.cu
+local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 88, 4, 2 -- templates/bwd_sm90.cu
 
 function budget.bwd_sm90(r)
   local name = ("bwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n)

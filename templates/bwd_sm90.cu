@@ -76,11 +76,12 @@ constexpr bool SCORES_ACCUMULATE = $(not softcap);     // S begins with the shif
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;  // query tiles, of every head; walked from end - 1 down
-    int first_from;  // of query tiles from this one on, this key tile is the first that adds to dQ
-    int last_below;  // of query tiles below this one, it is the last
-    int steps;       // over all heads of the group; 0: no work is left
-    int request;     // 1: the loader asks for more work when it is through with this
+    int begin, end;                // query tiles, of every head; walked from end - 1 down
+    int whole_begin, whole_count;  // of them, those that see all keys of the piece
+    int first_from;                // of query tiles from this one on, this key tile is the first that adds to dQ
+    int last_below;                // of query tiles below this one, it is the last
+    int steps;                     // over all heads of the group; 0: no work is left
+    int request;                   // 1: the loader asks for more work when it is through with this
 };
 
 constexpr int K_OFFSET = $(budget.offsets.k);

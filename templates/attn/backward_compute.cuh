@@ -82,8 +82,12 @@ struct Compute {
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
-    DEVICE Band band(int tile) const {
-        return Band(piece().sequence, args.window_left, args.window_right, tile, piece().block);
+    // Selects `value` where a key does not see a query of the tile.
+    DEVICE void hide(Scores &x, int tile, float value) const {
+        const Piece &work = piece();
+        if (static_cast<u32>(tile - work.whole_begin) < static_cast<u32>(work.whole_count)) return;
+        const Band band(work.sequence, args.window_left, args.window_right, tile, work.block);
+        if (band.hides(group * GROUP_ROWS)) band.hide(x, first_row(), value);
     }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
 #pragma unroll
@@ -151,21 +155,19 @@ struct Compute {
     }
 
     DEVICE void weigh(int tile) {
-        const Band limits = band(tile);
-        const bool masked = limits.hides(group * GROUP_ROWS);
+        const auto hide_scores = [&](Scores &x) { hide(x, tile, -infinity()); };
         //% if not softcap then
-        coarse = weigher.weigh(s, p, masked, limits, first_row());
+        coarse = weigher.weigh(s, p, hide_scores);
         //% elseif budget.whole_weights then
-        weigher.weigh(s, p, p, statistics(), masked, limits, first_row());
+        weigher.weigh(s, p, p, statistics(), hide_scores);
         //% else
-        weigher.weigh(s, p, waiting, statistics(), masked, limits, first_row());
+        weigher.weigh(s, p, waiting, statistics(), hide_scores);
         //% end -- softcap
     }
 
     // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
     DEVICE void store_ds(u32 ds, int tile) {
-        const Band limits = band(tile);
-        if (limits.hides(group * GROUP_ROWS)) limits.hide(dp, first_row(), 0.0f);
+        hide(dp, tile, 0.0f);
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         //% if softcap then
         write_ds<true>(ds);

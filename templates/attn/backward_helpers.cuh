@@ -38,9 +38,11 @@ struct Scheduler {
             }
             const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
+            const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
-                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end,
-                               work.block > 0 ? before.end : 0, after.end > after.begin ? after.begin : tiles.end,
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                               larger(whole.end - whole.begin, 0), work.block > 0 ? before.end : 0,
+                               after.end > after.begin ? after.begin : tiles.end,
                                (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();

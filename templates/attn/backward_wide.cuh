@@ -162,8 +162,10 @@ template <Half HALF> struct WideCompute {
     }
 
     DEVICE void weigh(int &tile) {
-        const Band limits = band(tile);
-        weigher.weigh(x, p, limits.hides(0), limits, first_row());
+        weigher.weigh(x, p, [&](Scores &scores) {
+            const Band limits = band(tile);
+            if (limits.hides(0)) limits.hide(scores, first_row(), -infinity());
+        });
         next(tile);
     }
     DEVICE void put_weights() {

@@ -71,4 +71,18 @@ struct Mask {
         return {static_cast<int>(begin) / M, (static_cast<int>(end) + M - 1) / M};
         //% end -- mask
     }
+    // Those of them all of whose rows exist and see all N keys of tile n.
+    template <int M, int N> DEVICE Range whole_query_tiles(int n) const {
+        const int first = n * N, last = first + N - 1;
+        if (last >= k_len) return {0, 0};
+        //% if mask == "full" then
+        return {0, q_len / M};
+        //% elseif mask == "causal" then
+        return {(larger(last - shift, 0) + M - 1) / M, q_len / M};
+        //% else
+        const i64 begin = larger(static_cast<i64>(0), static_cast<i64>(last) - shift - right);
+        const i64 end = smaller(static_cast<i64>(q_len), static_cast<i64>(first) - shift + left + 1);
+        return {static_cast<int>((begin + M - 1) / M), static_cast<int>(larger(end, static_cast<i64>(0)) / M)};
+        //% end -- mask
+    }
 };

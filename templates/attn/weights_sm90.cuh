@@ -98,12 +98,11 @@ struct Weigher {
 
     //% if softcap then
     // Scores, which arrive without the shift, become weights in p; what their gradients are multiplied by, weight times slope of the cap, stays in
-    // s or, coarse, in `waiting`. statistics: shared address of the rows.
-    DEVICE void weigh(Scores &s, Weights &p, Weights &waiting, u32 statistics, bool masked, const Band &band,
-                      int row) const {
+    // s or, coarse, in `waiting`. statistics: shared address of the rows. hide: puts -infinity in place of what is invisible.
+    template <class Hide> DEVICE void weigh(Scores &s, Weights &p, Weights &waiting, u32 statistics, Hide hide) const {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) s[i] = cap_score(s[i], inverse);
-        if (masked) band.hide(s, row, -infinity());
+        hide(s);
         const u32 own = statistics + lane_index() % 4 * 2 * 16;
 #pragma unroll
         for (int n = 0; n < TILE_M / 8; n++) {
@@ -128,13 +127,14 @@ struct Weigher {
         }
     }
     //% else
-    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse.
-    DEVICE bool weigh(Scores &s, Weights &p, bool masked, const Band &band, int row) const {
+    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. hide: puts
+    // -infinity in place of what is invisible.
+    template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, Hide hide) const {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
         // Before anything is hidden: where the mask runs through, most of the rest is as usual.
         const bool coarse = !WHOLE_WEIGHTS && MAY_BE_COARSE && unlikely(warp_any(lowest(s) < LEAST_FINE));
-        if (masked) band.hide(s, row, -infinity());
+        hide(s);
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) {
             s[i] = ex2(s[i]);

@@ -634,6 +634,12 @@ struct Mask {
         if (last < first) return {0, 0};
         return {0, (q_len + M - 1) / M};
     }
+    // Those of them all of whose rows exist and see all N keys of tile n.
+    template <int M, int N> DEVICE Range whole_query_tiles(int n) const {
+        const int first = n * N, last = first + N - 1;
+        if (last >= k_len) return {0, 0};
+        return {0, q_len / M};
+    }
 };
 // Softcap: scores become softcap * tanh(score * scale / softcap).
 

@@ -638,6 +638,12 @@ struct Mask {
         if (end <= begin) return {0, 0};
         return {static_cast<int>(begin) / M, (static_cast<int>(end) + M - 1) / M};
     }
+    // Those of them all of whose rows exist and see all N keys of tile n.
+    template <int M, int N> DEVICE Range whole_query_tiles(int n) const {
+        const int first = n * N, last = first + N - 1;
+        if (last >= k_len) return {0, 0};
+        return {(larger(last - shift, 0) + M - 1) / M, q_len / M};
+    }
 };
 // What stands between the products of the Hopper backward: scores become weights, gradients of weights become gradients of scores.
 //
@@ -770,13 +776,14 @@ struct Weigher {
         static_cast<void>(softcap);
     }
 
-    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse.
-    DEVICE bool weigh(Scores &s, Weights &p, bool masked, const Band &band, int row) const {
+    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. hide: puts
+    // -infinity in place of what is invisible.
+    template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, Hide hide) const {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
         // Before anything is hidden: where the mask runs through, most of the rest is as usual.
         const bool coarse = !WHOLE_WEIGHTS && MAY_BE_COARSE && unlikely(warp_any(lowest(s) < LEAST_FINE));
-        if (masked) band.hide(s, row, -infinity());
+        hide(s);
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) {
             s[i] = ex2(s[i]);
@@ -1374,11 +1381,12 @@ constexpr bool SCORES_ACCUMULATE = true;     // S begins with the shift
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;  // query tiles, of every head; walked from end - 1 down
-    int first_from;  // of query tiles from this one on, this key tile is the first that adds to dQ
-    int last_below;  // of query tiles below this one, it is the last
-    int steps;       // over all heads of the group; 0: no work is left
-    int request;     // 1: the loader asks for more work when it is through with this
+    int begin, end;                // query tiles, of every head; walked from end - 1 down
+    int whole_begin, whole_count;  // of them, those that see all keys of the piece
+    int first_from;                // of query tiles from this one on, this key tile is the first that adds to dQ
+    int last_below;                // of query tiles below this one, it is the last
+    int steps;                     // over all heads of the group; 0: no work is left
+    int request;                   // 1: the loader asks for more work when it is through with this
 };
 
 constexpr int K_OFFSET = 0;
@@ -1502,9 +1510,11 @@ struct Scheduler {
             }
             const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
+            const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
-                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end,
-                               work.block > 0 ? before.end : 0, after.end > after.begin ? after.begin : tiles.end,
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                               larger(whole.end - whole.begin, 0), work.block > 0 ? before.end : 0,
+                               after.end > after.begin ? after.begin : tiles.end,
                                (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
@@ -1844,8 +1854,12 @@ struct Compute {
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
-    DEVICE Band band(int tile) const {
-        return Band(piece().sequence, args.window_left, args.window_right, tile, piece().block);
+    // Selects `value` where a key does not see a query of the tile.
+    DEVICE void hide(Scores &x, int tile, float value) const {
+        const Piece &work = piece();
+        if (static_cast<u32>(tile - work.whole_begin) < static_cast<u32>(work.whole_count)) return;
+        const Band band(work.sequence, args.window_left, args.window_right, tile, work.block);
+        if (band.hides(group * GROUP_ROWS)) band.hide(x, first_row(), value);
     }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
 #pragma unroll
@@ -1913,15 +1927,13 @@ struct Compute {
     }
 
     DEVICE void weigh(int tile) {
-        const Band limits = band(tile);
-        const bool masked = limits.hides(group * GROUP_ROWS);
-        coarse = weigher.weigh(s, p, masked, limits, first_row());
+        const auto hide_scores = [&](Scores &x) { hide(x, tile, -infinity()); };
+        coarse = weigher.weigh(s, p, hide_scores);
     }
 
     // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
     DEVICE void store_ds(u32 ds, int tile) {
-        const Band limits = band(tile);
-        if (limits.hides(group * GROUP_ROWS)) limits.hide(dp, first_row(), 0.0f);
+        hide(dp, tile, 0.0f);
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         if (!WHOLE_WEIGHTS && MAY_BE_COARSE && coarse)
             write_ds<true>(ds);

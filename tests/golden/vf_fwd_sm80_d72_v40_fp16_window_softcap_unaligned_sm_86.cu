@@ -624,6 +624,14 @@ struct Mask {
         if (end <= begin) return {0, 0};
         return {static_cast<int>(begin) / M, (static_cast<int>(end) + M - 1) / M};
     }
+    // Those of them all of whose rows exist and see all N keys of tile n.
+    template <int M, int N> DEVICE Range whole_query_tiles(int n) const {
+        const int first = n * N, last = first + N - 1;
+        if (last >= k_len) return {0, 0};
+        const i64 begin = larger(static_cast<i64>(0), static_cast<i64>(last) - shift - right);
+        const i64 end = smaller(static_cast<i64>(q_len), static_cast<i64>(first) - shift + left + 1);
+        return {static_cast<int>((begin + M - 1) / M), static_cast<int>(larger(end, static_cast<i64>(0)) / M)};
+    }
 };
 // Softcap: scores become softcap * tanh(score * scale / softcap).
 
