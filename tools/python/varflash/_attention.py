@@ -44,7 +44,7 @@ def _with_contiguous_rows(tensor, name):
         return tensor
     _copying(name, f"stride of the last dimension is {tensor.stride(-1)}, must be 1")
     if tensor.numel() == 0:
-        return tensor.new_empty(tensor.shape)
+        return tensor.clone(memory_format=torch.contiguous_format)
     small = tensor
     for i in range(tensor.dim() - 1):
         if tensor.stride(i) == 0:
@@ -103,7 +103,7 @@ def _forward(tensors, options, want_lse):
 
 def _backward(dout, dlse, saved, options):
     if dout is None:
-        dout = saved[3].new_zeros(()).expand(saved[3].shape)
+        dout = saved[3].new_zeros(saved[3].shape[-1:]).expand(saved[3].shape)
     return _launch.backward(_with_contiguous_rows(dout, "dout"), dlse, *saved, options)
 
 
