@@ -136,8 +136,8 @@ function budget.bwd_sm90(r)
     return nil, name .. ": tile_n=64 is for head sizes above 64, without softcap"
   end
   -- dK and dV, S or dP, P packed. Wide: a group has about half the columns.
-  local columns = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
-  local accumulators = columns // 2 + r.tile_m // 2 + r.tile_m // 4
+  local kept = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
+  local accumulators = kept // 2 + r.tile_m // 2 + r.tile_m // 4
   if r.softcap and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 end
   if accumulators + 32 > BACKWARD_REGISTERS.compute then
     return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,

@@ -1760,13 +1760,15 @@ struct Accumulator {
                               args.scale / WEIGHT_UNIT);
             return;
         }
+        float *own = sum;
+        if (first) {
 #pragma unroll
-        for (int c = 0; c < BLOCKS; c++) {
-            const float v[4] = {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]};
-            if (first)
-                store(reinterpret_cast<Float4 *>(sum + c * BLOCK_FLOATS), Float4{v[0], v[1], v[2], v[3]});
-            else
-                reduce_add(sum + c * BLOCK_FLOATS, v);
+            for (int c = 0; c < BLOCKS; c++, own += BLOCK_FLOATS)
+                store(reinterpret_cast<Float4 *>(own), Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+        } else {
+#pragma unroll
+            for (int c = 0; c < BLOCKS; c++, own += BLOCK_FLOATS)
+                reduce_add(own, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         }
     }
 

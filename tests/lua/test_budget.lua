@@ -173,8 +173,12 @@ test("bwd_sm90: what is accepted fits a block of 512 threads, what is refused sa
 end)
 
 test("bwd_sm90: needs wgmma, and its own tiles", function()
-  for changes, part in pairs { [{ arch = "sm_80", tile_n = 128 }] = "sm_90a", [{ arch = "sm_90a", tile_n = 96 }] = "tile_n 128", [{ arch = "sm_90a" }] = "above 64",
-    [{ arch = "sm_90a", tile_n = 128, tile_m = 128 }] = "tile_m is 64" } do
+  for changes, part in pairs {
+    [{ arch = "sm_80", tile_n = 128 }] = "sm_90a",
+    [{ arch = "sm_90a", tile_n = 96 }] = "tile_n 128",
+    [{ arch = "sm_90a", tile_n = 128, tile_m = 128 }] = "tile_m is 64",
+    [{ arch = "sm_90a" }] = "above 64",
+  } do
     local facts, sentence = budget.bwd_sm90(request(changes))
     equal(facts, nil)
     contains(sentence, part)
