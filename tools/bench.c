@@ -100,8 +100,7 @@ static vf_status measure(const struct bench_pass *pass, double seconds, struct t
 
 // ---- what a call does ------------------------------------------------------------------------------------------------
 
-// Bytes of the used rows of every tensor that the pass reads or writes, each counted once.
-static vf_status pass_bytes(const struct problem *problem, bool backward, double *bytes) {
+vf_status bench_bytes(const struct problem *problem, bool backward, double *bytes) {
     struct problem_span *q = NULL, *k = NULL;
     const vf_status status = problem_spans(problem, &q, &k);
     double rows_q = 0, rows_k = 0;
@@ -225,7 +224,7 @@ static vf_status bench_problem(const struct options *options, vf_context *contex
         status = force_set(options, context, problem, backward);
         if (!status) status = bench_open(&harness, backward, &pass);
         if (!status) status = measure(&pass, options->duration, &timing);
-        if (!status) status = pass_bytes(problem, backward, &bytes);
+        if (!status) status = bench_bytes(problem, backward, &bytes);
         if (!status) {
             cJSON *record = make_record(options, context, problem, backward, &timing, bytes);
             print_record(options, problem, record);

@@ -22,6 +22,9 @@ vf_status bench_open(struct harness *harness, bool backward, struct bench_pass *
 vf_status bench_launch(const struct bench_pass *pass);
 void bench_close(struct bench_pass *pass);
 
+// Bytes of the used rows of every tensor that the pass reads or writes, each counted once.
+vf_status bench_bytes(const struct problem *problem, bool backward, double *bytes);
+
 double bench_median(double *values, size_t count);  // sorts them
 
 // bench --host

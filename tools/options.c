@@ -203,8 +203,14 @@ static int read_option(int argc, char **argv, int *at, struct options *options) 
 }
 
 int options_parse(int argc, char **argv, struct options *options) {
-    *options = (struct options){
-        .duration = 0.25, .repeat = 1, .resume = 1, .max_size = -1, .max_age = -1, .argc = argc, .argv = argv};
+    *options = (struct options){.duration = 0.25,
+                                .repeat = 1,
+                                .resume = 1,
+                                .limit = 64,
+                                .max_size = -1,
+                                .max_age = -1,
+                                .argc = argc,
+                                .argv = argv};
     if (argc < 2) {
         options_help(stderr, NULL);
         return CODE_USAGE;

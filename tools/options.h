@@ -45,6 +45,10 @@ struct options {
     struct text_list pass, head_dim, dtype, mask, features;
     const char *specs, *output, *emit;
     bool dry_run, worker;
+    // tune
+    const char *strategy, *time_budget, *devices, *merge;
+    int64_t limit;
+    bool go_on;
     // cache
     int64_t max_size, max_age;  // -1: not given
     bool budget, ptx, log, lines;
@@ -94,6 +98,7 @@ int verb_info(const struct options *options);
 int verb_build(const struct options *options);
 int verb_bundle(const struct options *options);
 int verb_cache(const struct options *options);
+int verb_tune(const struct options *options);
 int verb_pages(const struct options *options);
 
 #endif

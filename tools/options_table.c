@@ -15,7 +15,8 @@ enum verb_bit {
     CACHE = 128,
     INFO = 256,
     PAGES = 512,
-    ALL = 1023,
+    TUNE = 1024,
+    ALL = 2047,
     LIBRARY = ALL & ~(BUNDLE | CACHE | PAGES)  // what opens a context
 };
 
@@ -64,6 +65,15 @@ const struct verb verbs[] = {
     {"pages", "man|bash|zsh|fish", "print the manual page, or the completions of a shell",
      "For example: source <(varflash pages bash). 'make install' puts all of them where they are looked for.",
      verb_pages},
+    {"tune", "PROBLEM...|--suite NAME|--merge JOURNAL", "measure variants and write the rows that choose the fastest",
+     "Candidates are what the generator can make of a request, and the rows there are. They are compiled by processes "
+     "while\n"
+     "the device measures; each is checked against the oracle, then timed beside the others, with cold caches, in "
+     "rounds\n"
+     "that halve the field. One that crashes or hangs costs itself. FILE gets rows for --config or configs/, "
+     "FILE.t4.json\n"
+     "all results in the auto-tuning community's format, FILE.journal every record: --resume goes on from there.",
+     verb_tune},
 };
 const size_t verb_count = sizeof(verbs) / sizeof(*verbs);
 
@@ -87,7 +97,7 @@ const char *const group_titles[GROUPS] = {"The problem", "This verb", "Where it 
 #define FIELD(name) offsetof(struct options, name)
 
 static const struct option own_options[] = {
-    {"pass", "P,...", LIST, GROUP_VERB, BUILD, 0, FIELD(pass), "fwd, bwd (both)"},
+    {"pass", "P,...", LIST, GROUP_VERB, BUILD | TUNE, 0, FIELD(pass), "fwd, bwd (both)"},
     {"head-dim", "D[/DV],...", LIST, GROUP_VERB, BUILD, 0, FIELD(head_dim),
      "of q and k, and of v where it differs (64,96,128,192/128,256)"},
     {"dtype", "T,...", LIST, GROUP_VERB, BUILD, 0, FIELD(dtype), "fp16, bf16 (both)"},
@@ -95,10 +105,21 @@ static const struct option own_options[] = {
     {"features", "F,...", LIST, GROUP_VERB, BUILD, 0, FIELD(features),
      "softcap, unaligned (or out of reach of tensor maps), deterministic: each with and without"},
     {"specs", "FILE", TEXT, GROUP_VERB, BUILD, 0, FIELD(specs), "requests, variants or kernels, one spec a line"},
-    {"output", "FILE", TEXT, GROUP_VERB, BUILD | BUNDLE, 'o', FIELD(output), "what is written: a bundle, a folder"},
+    {"output", "FILE", TEXT, GROUP_VERB, BUILD | BUNDLE | TUNE, 'o', FIELD(output),
+     "what is written: a bundle, a folder, rows"},
     {"emit", "FORM", TEXT, GROUP_VERB, BUILD, 0, FIELD(emit),
      "bundle, or object: an object file and a header to link into a program (bundle)"},
-    {"dry-run", NULL, SWITCH, GROUP_VERB, BUILD, 0, FIELD(dry_run), "print what would be compiled"},
+    {"dry-run", NULL, SWITCH, GROUP_VERB, BUILD | TUNE, 0, FIELD(dry_run), "print what would be compiled"},
+    {"strategy", "NAME", TEXT, GROUP_VERB, TUNE, 0, FIELD(strategy),
+     "halving: rounds that halve the field; exhaustive: everything, equally long; random: a sample, equally long "
+     "(halving)"},
+    {"budget", "TIME", TEXT, GROUP_VERB, TUNE, 0, FIELD(time_budget),
+     "of measuring in all: 90s, 10m, 1h (20s for each pass of a problem)"},
+    {"limit", "N", COUNT, GROUP_VERB, TUNE, 0, FIELD(limit),
+     "candidates of a pass of a problem, rows not counted (64)"},
+    {"devices", "N,...", TEXT, GROUP_VERB, TUNE, 0, FIELD(devices), "devices that share the problems (--device)"},
+    {"merge", "FILE", TEXT, GROUP_VERB, TUNE, 0, FIELD(merge),
+     "measure nothing: rows from a journal and those given as arguments"},
     {"max-size", "MB", COUNT, GROUP_VERB, CACHE, 0, FIELD(max_size), "prune: megabytes that entries may take"},
     {"max-age", "DAYS", COUNT, GROUP_VERB, CACHE, 0, FIELD(max_age), "prune: days that an entry may be unused"},
     {"spec", "SPEC", TEXT, GROUP_VERB, SHOW | BUILD, 0, FIELD(spec),
@@ -112,9 +133,9 @@ static const struct option own_options[] = {
      "override a knob of the row; may be repeated"},
     {"in", "FILE", TEXT, GROUP_VERB, RUN, 0, FIELD(in), "the .safetensors file to read"},
     {"out", "FILE", TEXT, GROUP_VERB, RUN, 0, FIELD(out), "the .safetensors file to write"},
-    {"suite", "NAME", TEXT, GROUP_VERB, CHECK | BENCH | BUILD, 0, FIELD(suite),
+    {"suite", "NAME", TEXT, GROUP_VERB, CHECK | BENCH | BUILD | TUNE, 0, FIELD(suite),
      "a named list of problems; 'list' prints the names"},
-    {"filter", "TEXT", TEXT, GROUP_VERB, CHECK | BENCH | BUILD | BUNDLE | CACHE, 0, FIELD(filter),
+    {"filter", "TEXT", TEXT, GROUP_VERB, CHECK | BENCH | BUILD | BUNDLE | CACHE | TUNE, 0, FIELD(filter),
      "only what has TEXT in its name or spec"},
     {"repeat", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(repeat),
      "run each variant N times and compare bits; the backward unless it is deterministic excepted"},
@@ -128,23 +149,25 @@ static const struct option own_options[] = {
      "run each sequence alone as well: its rows must have the same bits"},
     {"precompile", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(precompile),
      "first compile all kernels in parallel processes, timed apart"},
-    {"jobs", "N", COUNT, GROUP_VERB, CHECK | BUILD, 'j', FIELD(jobs), "processes that compile (all cores)"},
-    {"worker", NULL, SWITCH, GROUP_VERB, CHECK | BUILD, 0, FIELD(worker), NULL},  // one of these
+    {"jobs", "N", COUNT, GROUP_VERB, CHECK | BUILD | TUNE, 'j', FIELD(jobs), "processes that compile (all cores)"},
+    {"worker", NULL, SWITCH, GROUP_VERB, CHECK | BUILD | TUNE, 0, FIELD(worker), NULL},  // one of these
     {"first", NULL, SWITCH, GROUP_VERB, CHECK, 0, FIELD(first), "stop at the first problem that is not right"},
     {"resume", "N", COUNT, GROUP_VERB, CHECK, 0, FIELD(resume), "start with problem N of the list, counted from 1"},
+    {"resume", NULL, SWITCH, GROUP_VERB, TUNE, 0, FIELD(go_on), "go on from the journal of an interrupted sweep"},
     {"duration", "S", SECONDS, GROUP_VERB, BENCH, 0, FIELD(duration), "seconds of measuring for each pass (0.25)"},
-    {"report", "FILE", TEXT, GROUP_VERB, BENCH, 0, FIELD(report), "write a page of plots: one HTML file"},
+    {"report", "FILE", TEXT, GROUP_VERB, BENCH | TUNE, 0, FIELD(report), "write a page of plots: one HTML file"},
     {"compare", "FILE", TEXT, GROUP_VERB, BENCH, 0, FIELD(compare),
      "compare FILE with a newer one, both of --json: ratios of times, exit code 1 if one is above 1.03"},
     {"host", NULL, SWITCH, GROUP_VERB, BENCH, 0, FIELD(host),
      "measure what a call costs the host: vf_forward, a plan, and bare launches of the same kernels"},
-    {"arch", "ARCH", TEXT, GROUP_WHERE, SHOW | EXPLAIN | BUILD, 0, FIELD(arch),
+    {"arch", "ARCH", TEXT, GROUP_WHERE, SHOW | EXPLAIN | BUILD | TUNE, 0, FIELD(arch),
      "sm_80, sm_90a, ... (build: with commas between them): needs no device"},
-    {"backend", "B", BACKEND, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN, 0, FIELD(backend),
+    {"backend", "B", BACKEND, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN | TUNE, 0, FIELD(backend),
      "auto, cuda or cpu (auto)"},
-    {"device", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN | BUILD, 0, FIELD(device),
+    {"device", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH | EXPLAIN | BUILD | TUNE, 0, FIELD(device),
      "CUDA device, counted from 0 (0)"},
-    {"threads", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH, 0, FIELD(threads), "of the CPU backend (all cores)"},
+    {"threads", "N", COUNT, GROUP_WHERE, RUN | CHECK | BENCH | TUNE, 0, FIELD(threads),
+     "of the CPU backend (all cores)"},
     {"config", "FILE", TEXT, GROUP_WHERE, LIBRARY, 0, FIELD(config),
      "rows that come before all others (VARFLASH_CONFIG)"},
     {"cache-dir", "DIR", TEXT, GROUP_WHERE, ALL & ~(BUNDLE | PAGES), 0, FIELD(cache_dir),
@@ -168,7 +191,7 @@ size_t option_count(void) {
 struct option option_at(size_t index) {
     if (index >= problem_option_count) return own_options[index - problem_option_count];
     const struct problem_option *row = &problem_options[index];
-    unsigned at = SHOW | CHECK | BENCH | EXPLAIN;
+    unsigned at = SHOW | CHECK | BENCH | EXPLAIN | TUNE;
     for (size_t i = 0; i < sizeof(run_options) / sizeof(*run_options); i++)
         if (!strcmp(run_options[i], row->name)) at |= RUN;
     return (struct option){row->name, row->argument, PROBLEM, GROUP_PROBLEM, at, 0, 0, row->help};

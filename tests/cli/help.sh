@@ -12,7 +12,7 @@ page() {
     that test ! -s "$err"
 }
 page varflash --help
-for verb in show run check bench explain build bundle cache info pages; do
+for verb in show run check bench explain build bundle cache info pages tune; do
     page $verb $verb --help
     cp "$out" "$scratch/page"
     good $verb -h

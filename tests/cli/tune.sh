@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# tune: what it would measure, and what it makes of records; with the simulator (make check), a sweep from end to end.
+# shellcheck source=tests/cli/harness.bash
+source "$(dirname "$0")/harness.bash"
+
+bad 2 'output FILE is needed' tune --seqlens-q 9
+bad 2 "strategy is 'best'" tune --seqlens-q 9 --strategy best --dry-run
+bad 2 'arch is for --dry-run' tune --seqlens-q 9 --arch sm_80 -o "$scratch/x"
+bad 6 'none' tune --merge "$scratch/none" -o "$scratch/x"
+
+problem=(--seqlens-q 1000 --heads-q 8 --head-dim 128 --dtype bf16 --causal)
+good tune "${problem[@]}" --arch sm_80 --dry-run --limit 64
+that test "$(wc -l < "$out")" -ge 60
+has '\(served now\)$'
+has '\(a row\)$'
+hasnt 'pass=bwd'
+that test "$(sort -u "$out" | wc -l)" = "$(wc -l < "$out")"
+good tune "${problem[@]}" --arch sm_80 --dry-run --limit 5 --pass bwd
+has '^pass=bwd '
+hasnt 'pass=fwd'
+good tune "${problem[@]}" --arch sm_80 --dry-run --strategy exhaustive
+that test "$(wc -l < "$out")" -gt 200
+
+# Rows out of records: the fastest; one numeric class for a request; problems of one size together; failures left out.
+record() { # PROBLEM AVERAGE KNOBS NUMERIC STATE MS [SERVED]
+    printf '{"name":"","problem":"%s","pass":"fwd","request":"pass=fwd arch=sm_80 dtype=bf16 head_dim=64 head_dim_v=64 mask=full softcap=0 aligned=1 deterministic=0","knobs":"%s","numeric":%s,"row":false,"served":%s,"state":"%s","ms":%s,"low":%s,"high":%s,"times":[%s],"bytes":1e6,"flops":1e9,"average_q":%s,"average_k":%s,"timestamp":"2026-01-01T00:00:00Z","where":{"device":"Test","arch":"sm_80","driver":"13.0","signature":"%s"}}\n' \
+        "$1" "$3" "$4" "${7:-false}" "$5" "$6" "$6" "$6" "$6" "$2" "$2" "$signature"
+}
+signature=$(lua5.4 gen/cli.lua signature)
+knobs() { echo "blocks_per_sm=$3 family=sm80 q_registers=0 stages=1 tile_m=$1 tile_n=$2 warps=4"; }
+{
+    record short 50 "$(knobs 64 64 1)" 64 correct 1.0 true
+    record short 50 "$(knobs 64 32 1)" 32 correct 0.9
+    record short 50 "$(knobs 64 64 2)" 64 correct 0.95
+    record long 5000 "$(knobs 64 64 1)" 64 correct 10 true
+    record long 5000 "$(knobs 128 64 1)" 64 correct 5
+    record long 5000 "$(knobs 64 32 1)" 32 correct 9
+    record long 5000 "$(knobs 128 32 1)" 32 timeout 1
+    record long 5000 "$(knobs 128 48 1)" 48 correctness 1
+    record long 5000 "$(knobs 128 64 1)" 64 correct 6 # measured again: this counts
+    printf '{"name":"cut'
+} > "$scratch/rows.json.journal"
+good tune --merge "$scratch/rows.json.journal" -o "$scratch/rows.json" --report "$scratch/page.html"
+cp "$scratch/rows.json" "$out"
+that test "$(json rows.0.when.avg_q_max)" = 64
+that test "$(json rows.0.use.tile_n)" = 64 # 0.95 + 6 beats 0.9 + 9
+that test "$(json rows.0.use.blocks_per_sm)" = 2
+that test "$(json rows.1.use.tile_m)" = 128
+that test -z "$(json rows.1.when.avg_q_max 2> /dev/null)"
+that test "$(json rows.1.measured.ms)" = 6
+that test "$(json rows.1.measured.served_before_ms)" = 10
+that grep -q '<svg' "$scratch/page.html"
+cp "$scratch/rows.t4.json" "$out"
+that test "$(json schema_version)" = 1.0.0
+that test "$(json results.2.invalidity)" = correct
+has '"invalidity":	"timeout"'
+# They are rows that the library takes.
+sed -i 's/"device": "Test",//' "$scratch/rows.json"
+good explain --seqlens-q 5000 --head-dim 64 --dtype bf16 --arch sm_80 --config "$scratch/rows.json"
+has 'rows.json#/rows/1'
+good explain --seqlens-q 50 --head-dim 64 --dtype bf16 --arch sm_80 --config "$scratch/rows.json"
+has 'rows.json#/rows/0'
+echo '{"x": }' | cat - "$scratch/rows.json.journal" > "$scratch/broken"
+bad 6 'no record of' tune --merge "$scratch/broken" -o "$scratch/x"
+
+simulator=$(dirname "$VARFLASH")/varflash-sim
+if [ -x "$simulator" ]; then
+    VARFLASH=$simulator
+    sweep=(tune --seqlens-q 9 --heads-q 1 --head-dim 8 --dtype bf16 --limit 1 --budget 1s --backend sim -j 2 -o "$scratch/tuned.json")
+    good "${sweep[@]}"
+    cp "$scratch/tuned.json" "$out"
+    that json rows.0.use.tile_m
+    that json rows.0.measured.candidates
+    that grep -q '"state":"correct"' "$scratch/tuned.json.journal"
+    # What is in the journal is not measured again.
+    lines=$(wc -l < "$scratch/tuned.json.journal")
+    good "${sweep[@]}" --resume
+    that test "$(grep -c '"state":"correct"' "$scratch/tuned.json.journal")" -gt "$lines" # raced again, not checked again
+    # An interrupt keeps what there is and names the command that goes on.
+    "$VARFLASH" "${sweep[@]}" --budget 30s > "$out" 2> "$err" < /dev/null &
+    process=$!
+    sleep 4
+    kill -INT $process
+    wait $process && code=0 || code=$?
+    that test "$code" = 130
+    that grep -q 'this goes on: varflash tune .*--resume' "$err"
+else
+    echo 'skipped: a sweep from end to end: the simulator is not built'
+fi
+finish

@@ -1,0 +1,148 @@
+// tune.c - `varflash tune`: reads the options, runs the sweep, writes what comes of it.
+#include "tune.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "output.h"
+#include "tune_sweep.h"
+#include "varflash/varflash_dev.h"
+
+#define PASS_SECONDS 20
+
+static int read_budget(const char *text, double *seconds) {
+    char *end = NULL;
+    *seconds = text ? strtod(text, &end) : 0;
+    const char *unit = text ? end : "";
+    *seconds *= !strcmp(unit, "h") ? 3600 : !strcmp(unit, "m") ? 60 : 1;
+    if (!text || (end != text && *seconds > 0 && strlen(unit) <= 1 && strspn(unit, "hms") == strlen(unit)))
+        return CODE_OK;
+    output_error("tune: --budget is '%s', not a time such as 90s, 10m, 1h", text);
+    return CODE_USAGE;
+}
+
+static void print_plan(const struct sweep *sweep) {
+    for (size_t i = 0; i < sweep->item_count; i++) {
+        const struct item *item = &sweep->items[i];
+        for (size_t k = 0; k < item->count; k++)
+            printf("%s %s%s\n", item->request, item->candidates[k].knobs,
+                   item->candidates[k].served ? "  (served now)"
+                   : item->candidates[k].row  ? "  (a row)"
+                                              : "");
+    }
+    output_note("%zu candidates for %zu passes of problems, %zu kernels", sweep->total, sweep->item_count,
+                sweep->kernels.count);
+}
+
+static void free_sweep(struct sweep *sweep) {
+    for (size_t i = 0; i < sweep->item_count; i++) {
+        struct item *item = &sweep->items[i];
+        for (size_t k = 0; k < item->count; k++) {
+            free(item->candidates[k].knobs);
+            free(item->candidates[k].reason);
+            free(item->candidates[k].times);
+        }
+        free(item->candidates);
+        vf_dev_text_free(item->request);
+    }
+    for (size_t i = 0; i < sweep->kernels.count && sweep->sentences; i++) free(sweep->sentences[i]);
+    free(sweep->sentences);
+    free(sweep->codes);
+    free(sweep->items);
+    texts_free(&sweep->kernels);
+    cJSON_Delete(sweep->records);
+    if (sweep->journal) fclose(sweep->journal);
+    pthread_cond_destroy(&sweep->compiled);
+    pthread_mutex_destroy(&sweep->lock);
+}
+
+static void print_resume(const struct options *options) {
+    struct buf command = {0};
+    buf_text(&command, "varflash");
+    for (int i = 1; i < options->argc; i++) buf_printf(&command, " %s", options->argv[i]);
+    output_error("interrupted; this goes on: %s%s", buf_string(&command), options->go_on ? "" : " --resume");
+    buf_free(&command);
+}
+
+static int tune(struct sweep *sweep) {
+    const struct options *options = sweep->options;
+    double budget;
+    int code = read_budget(options->time_budget, &budget);
+    if (!code) code = tune_make_items(sweep);
+    if (code || options->dry_run) {
+        if (!code) print_plan(sweep);
+        return code;
+    }
+    sweep->seconds = budget > 0 ? budget / (double)sweep->item_count : PASS_SECONDS;
+    sweep->codes = output_realloc(NULL, (sweep->kernels.count + 1) * sizeof(*sweep->codes));
+    sweep->sentences = calloc(sweep->kernels.count + 1, sizeof(*sweep->sentences));
+    for (size_t i = 0; i < sweep->kernels.count; i++) sweep->codes[i] = -1;
+    code = tune_open_journal(sweep);
+    if (code) return code;
+    tune_recall(sweep);
+    tune_measure(sweep);
+    code = tune_write_results(options, sweep->records);
+    if (command_interrupted()) {
+        print_resume(options);
+        return CODE_INTERRUPTED;
+    }
+    return sweep->code ? sweep->code : code;
+}
+
+// --pass says it for all problems, in this process and in those that measure.
+static void choose_passes(const struct options *options, struct problem *problem) {
+    if (options->pass.count) problem->backward = tune_wants_pass(options, true);
+}
+
+int verb_tune(const struct options *options) {
+    static const char *const strategies[] = {"halving", "exhaustive", "random"};
+    bool known = !options->strategy;
+    struct problem_list list;
+    if (options->suite && !strcmp(options->suite, "list")) return command_list_suites(options);
+    for (size_t i = 0; i < 3 && options->strategy; i++) known |= !strcmp(options->strategy, strategies[i]);
+    if (options->arch && !options->dry_run) {
+        output_error("tune: --arch is for --dry-run: what is measured is measured on a device");
+        return CODE_USAGE;
+    }
+    if (!known || (!options->output && !options->dry_run && !options->worker)) {
+        output_error(
+            known ? "tune: --output FILE is needed" : "tune: --strategy is '%s', not halving, exhaustive or random",
+            options->strategy);
+        return CODE_USAGE;
+    }
+    struct sweep sweep = {.options = options, .list = &list, .records = cJSON_CreateArray()};
+    pthread_mutex_init(&sweep.lock, NULL);
+    pthread_cond_init(&sweep.compiled, NULL);
+    int code = CODE_OK;
+    if (options->merge) {
+        code = tune_read_journal(options->merge, sweep.records);
+        for (size_t i = 0; i < options->arguments.count && !code; i++)
+            code = tune_read_journal(options->arguments.items[i], sweep.records);
+        if (!code) code = tune_write_results(options, sweep.records);
+        free_sweep(&sweep);
+        return code;
+    }
+    code = command_problems(options, &list);
+    for (size_t i = 0; i < list.count && !code; i++) choose_passes(options, &list.items[i]);
+    if (code) {
+        free_sweep(&sweep);
+        return code;
+    }
+    if (options->worker) {
+        code = tune_worker(options, &list);
+    } else {
+        code = command_open(options, &sweep.context);
+        const bool asked = options->dry_run && options->arch;
+        if (!code && vf_context_backend(sweep.context) == VF_BACKEND_CPU && !asked) {
+            output_error("tune: needs a CUDA device: the CPU backend has no variants");
+            code = CODE_NO_DEVICE;
+        }
+        if (!code) code = tune(&sweep);
+        vf_close(sweep.context);
+    }
+    free_sweep(&sweep);
+    problem_list_free(&list);
+    return code;
+}

@@ -1,0 +1,138 @@
+// tune_candidates.c - what a sweep measures: for each pass of a problem the rows there are and a sample of what the generator can make.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "output.h"
+#include "tune_sweep.h"
+#include "varflash/varflash_dev.h"
+
+static int by_word(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+// The words of a text in order: knobs are the same whatever their order.
+static char *in_order(const char *text) {
+    char *copy = output_copy(text), *out = output_copy(text), *words[64] = {NULL}, *rest = NULL;
+    size_t count = 0, at = 0;
+    for (char *word = strtok_r(copy, " ", &rest); word && count < 64; word = strtok_r(NULL, " ", &rest))
+        words[count++] = word;
+    qsort(words, count, sizeof(*words), by_word);
+    for (size_t i = 0; i < count; i++) at += (size_t)sprintf(out + at, "%s%s", i ? " " : "", words[i]);
+    free(copy);
+    return out;
+}
+
+static size_t kernel_index(struct sweep *sweep, const char *spec) {
+    for (size_t i = 0; i < sweep->kernels.count; i++) {
+        if (!strcmp(sweep->kernels.items[i], spec)) return i;
+    }
+    texts_add(&sweep->kernels, spec);
+    return sweep->kernels.count - 1;
+}
+
+// A candidate whose plan the generator refuses is none.
+static void add_candidate(struct sweep *sweep, struct item *item, const char *knobs, bool row) {
+    struct candidate candidate = {.knobs = in_order(knobs), .row = row};
+    struct source_plan plan;
+    char *spec = NULL, *text = NULL;
+    for (size_t i = 0; i < item->count; i++) {
+        if (strcmp(item->candidates[i].knobs, candidate.knobs) != 0) continue;
+        free(candidate.knobs);
+        return;
+    }
+    const bool good = asprintf(&spec, "%s %s", item->request, knobs) >= 0 &&
+                      !vf_dev_plan(sweep->context, spec, &text) && source_plan_read(text, strlen(text), &plan);
+    free(spec);
+    vf_dev_text_free(text);
+    if (!good) {
+        free(candidate.knobs);
+        return;
+    }
+    candidate.numeric = plan.numeric;
+    for (int i = 0; i < plan.kernel_count; i++)
+        candidate.kernels[candidate.kernel_count++] = kernel_index(sweep, plan.kernels[i].spec);
+    item->candidates = output_realloc(item->candidates, (item->count + 1) * sizeof(candidate));
+    item->candidates[item->count++] = candidate;
+}
+
+// Marks the candidate that a call gets now: explain names its knobs.
+static void mark_served(struct sweep *sweep, struct item *item) {
+    static char text[1 << 16];
+    struct command_call call;
+    const struct problem *problem = &sweep->list->items[item->index];
+    const char *arch = sweep->options->arch;
+    size_t length = 0;
+    if (command_describe(sweep->context, sweep->options, problem, item->backward, &call)) return;
+    const vf_status status =
+        item->backward ? vf_explain_backward(sweep->context, &call.backward, arch, text, sizeof(text), &length)
+                       : vf_explain_forward(sweep->context, &call.forward, arch, text, sizeof(text), &length);
+    cJSON *json = status ? NULL : cJSON_Parse(text);
+    const cJSON *knobs = cJSON_GetObjectItemCaseSensitive(json, "knobs");
+    char *wanted = cJSON_IsString(knobs) ? in_order(knobs->valuestring) : NULL;
+    for (size_t i = 0; wanted && i < item->count; i++)
+        item->candidates[i].served = !strcmp(item->candidates[i].knobs, wanted);
+    free(wanted);
+    cJSON_Delete(json);
+}
+
+static vf_status add_space(struct sweep *sweep, struct item *item) {
+    char *text, *rest = NULL;
+    struct texts lines = {0};
+    vf_status status = vf_dev_space(sweep->context, item->request, &text);
+    if (status) return status;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) texts_add(&lines, line);
+    bool *marked = calloc(lines.count + 1, sizeof(*marked));
+    const bool all = sweep->options->strategy && !strcmp(sweep->options->strategy, "exhaustive");
+    if (marked) tune_sample(marked, lines.count, all ? lines.count : (size_t)sweep->options->limit, 1);
+    for (size_t i = 0; i < lines.count && marked; i++) {
+        if (marked[i]) add_candidate(sweep, item, lines.items[i], false);
+    }
+    free(marked);
+    texts_free(&lines);
+    vf_dev_text_free(text);
+    return VF_OK;
+}
+
+static vf_status add_item(struct sweep *sweep, size_t index, bool backward) {
+    struct item item = {.index = index, .backward = backward};
+    vf_dev_list rows = {0};
+    vf_status status = command_request(sweep->context, sweep->options, &sweep->list->items[index], backward,
+                                       sweep->options->arch, &item.request);
+    if (status) return status;
+    if (!vf_dev_candidates(sweep->context, item.request, &rows)) {
+        for (size_t i = 0; i < rows.count; i++) add_candidate(sweep, &item, rows.items[i], true);
+    }
+    vf_dev_list_free(&rows);
+    status = add_space(sweep, &item);
+    mark_served(sweep, &item);
+    sweep->items = output_realloc(sweep->items, (sweep->item_count + 1) * sizeof(item));
+    sweep->items[sweep->item_count++] = item;
+    sweep->total += item.count;
+    return status;
+}
+
+bool tune_wants_pass(const struct options *options, bool backward) {
+    bool wanted = !options->pass.count;
+    for (size_t i = 0; i < options->pass.count; i++)
+        wanted |= strstr(options->pass.items[i], backward ? "bwd" : "fwd") != NULL;
+    return wanted;
+}
+
+int tune_make_items(struct sweep *sweep) {
+    char label[COMMAND_LABEL];
+    for (size_t i = 0; i < sweep->list->count; i++) {
+        const struct problem *problem = &sweep->list->items[i];
+        for (int backward = 0; backward <= 1; backward++) {
+            if (!tune_wants_pass(sweep->options, backward) || (backward && !problem->backward)) continue;
+            const vf_status status = add_item(sweep, i, backward);
+            if (!status) continue;
+            output_error("%s: %s", command_label(problem, label), vf_last_error());
+            if (!sweep->code) sweep->code = options_code(status);
+        }
+    }
+    if (sweep->item_count) return CODE_OK;
+    if (!sweep->code) output_error("tune: there is nothing to tune");
+    return sweep->code ? sweep->code : CODE_USAGE;
+}

@@ -1,0 +1,270 @@
+// tune_child.c - the process that measures for `varflash tune`. It may crash or hang: the sweep outlives it.
+//
+// Candidates are compared in one run: a round launches each of them once, with cold caches, so that a change of clocks meets all.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "command.h"
+#include "harness.h"
+#include "output.h"
+#include "tensors.h"
+#include "tune.h"
+#include "varflash/varflash_dev.h"
+#include "verify.h"
+#include "worker.h"
+
+#define GROUP 16  // candidates of one question, at most
+#define ROUNDS_MIN 5
+#define ROUNDS_MAX 400
+#define SAMPLE_MS 0.1  // a shorter call is launched several times for one time
+#define LAUNCHES_MAX 64
+
+struct child {
+    const struct options *options;
+    const struct problem_list *list;
+    vf_context *context;
+    int device;
+    const struct problem *problem;
+    bool uploaded, has_forward;  // the harness is there; o and lse are
+    struct harness harness;
+    void *flush;  // more than the second-level cache
+    size_t flush_size;
+};
+
+// ---- the problem -----------------------------------------------------------------------------------------------------
+
+static void forget(struct child *child) {
+    if (child->uploaded) harness_free(&child->harness);
+    child->uploaded = child->has_forward = false;
+}
+
+static vf_status set_problem(struct child *child, const char *text) {
+    size_t index;
+    int device;
+    forget(child);
+    if (sscanf(text, "%zu %d", &index, &device) != 2 || index >= child->list->count) return VF_ERROR_INVALID_ARGUMENT;
+    child->problem = &child->list->items[index];
+    child->device = device < 0 ? (int)child->options->device : device;
+    return VF_OK;
+}
+
+static vf_status upload(struct child *child, bool backward) {
+    vf_status status = VF_OK;
+    if (!child->uploaded) {
+        status = harness_create(child->context, child->problem, child->device, (int)child->options->threads,
+                                &child->harness);
+        child->uploaded = !status;
+    }
+    if (!status && backward && !child->has_forward) {
+        status = harness_forward(&child->harness);
+        child->has_forward = !status;
+    }
+    return status;
+}
+
+// ---- verify ----------------------------------------------------------------------------------------------------------
+
+static vf_status set_lengths(int64_t **list, const int64_t *lengths, size_t count) {
+    free(*list);
+    *list = malloc(count * sizeof(**list));
+    if (!*list) return VF_ERROR_OUT_OF_MEMORY;
+    memcpy(*list, lengths, count * sizeof(**list));
+    return VF_OK;
+}
+
+// A problem of the same request with lengths that the oracle has done in a moment: short, long, one, uneven.
+static vf_status make_small(const struct problem *problem, bool backward, struct problem *small) {
+    static const int64_t packed_q[4] = {257, 64, 1, 130}, packed_k[4] = {300, 65, 70, 130},
+                         batched[4] = {150, 150, 150, 150};
+    vf_status status = problem_copy(problem, small);
+    if (status) return status;
+    status = set_lengths(&small->seqlens_q, small->batched_q ? batched : packed_q, 4);
+    if (!status) status = set_lengths(&small->seqlens_k, small->batched_k ? batched : packed_k, 4);
+    free(small->seqused_q);
+    free(small->seqused_k);
+    small->seqused_q = small->seqused_k = NULL;
+    small->batch = 4;
+    small->rows_q = small->batched_q ? 150 : 257 + 64 + 1 + 130;
+    small->rows_k = small->batched_k ? 150 : 300 + 65 + 70 + 130;
+    small->max_seqlen_q = small->max_seqlen_k = 0;
+    small->backward = backward;
+    for (size_t i = 0; i < OPERAND_COUNT; i++) small->strides[i].has_batch = false;
+    return status;
+}
+
+static int verify(struct child *child, bool backward, const char *knobs, struct buf *answer) {
+    struct problem small;
+    struct verify_result result;
+    const struct verify_options how = {.device = child->device,
+                                       .threads = (int)child->options->threads,
+                                       .knobs_forward = backward ? NULL : knobs,
+                                       .knobs_backward = backward ? knobs : NULL};
+    vf_status status = make_small(child->problem, backward, &small);
+    if (!status) status = verify_problem(child->context, &small, &how, &result);
+    problem_free(&small);
+    if (status) return options_code(status);
+    if (result.verdict == VERIFY_RIGHT) return CODE_OK;
+    buf_text(answer, result.sentence);
+    return result.verdict == VERIFY_WRONG ? CODE_CHECK_FAILED : options_code(result.status);
+}
+
+// ---- time ------------------------------------------------------------------------------------------------------------
+
+struct contestant {
+    const char *knobs;
+    vf_plan *plan;
+    vf_dev_event *start, *stop;
+    int64_t launches;  // for one time
+    double estimate;   // of one launch, milliseconds
+};
+
+static vf_status get_workspace_size(const struct bench_pass *pass, size_t *bytes) {
+    return pass->backward ? vf_backward_workspace_size(pass->harness->context, &pass->back, bytes)
+                          : vf_forward_workspace_size(pass->harness->context, &pass->forward, bytes);
+}
+
+static vf_status launch(struct bench_pass *pass, const struct contestant *contestant, int64_t times) {
+    vf_status status = VF_OK;
+    pass->plan = contestant->plan;
+    for (int64_t i = 0; i < times && !status; i++) status = bench_launch(pass);
+    return status;
+}
+
+// Adds its plan, and what it needs to the workspace.
+static vf_status open_contestant(struct child *child, struct bench_pass *pass, struct contestant *contestant,
+                                 size_t *workspace) {
+    size_t bytes = 0;
+    vf_status status = vf_dev_force(child->context, contestant->knobs);
+    if (!status) status = get_workspace_size(pass, &bytes);
+    if (bytes > *workspace) *workspace = bytes;
+    if (!status)
+        status = pass->backward ? vf_plan_create_backward(child->context, &pass->back, &contestant->plan)
+                                : vf_plan_create_forward(child->context, &pass->forward, &contestant->plan);
+    if (!status) status = vf_dev_event_create(child->context, child->device, &contestant->start);
+    if (!status) status = vf_dev_event_create(child->context, child->device, &contestant->stop);
+    return status;
+}
+
+static vf_status time_once(struct child *child, struct bench_pass *pass, const struct contestant *contestant, bool cold,
+                           double *ms) {
+    vf_status status = cold ? vf_dev_set(child->context, child->flush, 0, child->flush_size, NULL) : VF_OK;
+    if (!status) status = vf_dev_event_record(contestant->start, NULL);
+    if (!status) status = launch(pass, contestant, contestant->launches);
+    if (!status) status = vf_dev_event_record(contestant->stop, NULL);
+    if (!status) status = vf_dev_event_elapsed(contestant->start, contestant->stop, ms);
+    *ms /= (double)contestant->launches;
+    return status;
+}
+
+// A warm-up that is measured too, to know how many times there will be.
+static vf_status estimate(struct child *child, struct bench_pass *pass, struct contestant *contestant) {
+    contestant->launches = 1;
+    vf_status status = launch(pass, contestant, 1);
+    if (!status) status = time_once(child, pass, contestant, false, &contestant->estimate);
+    const double wanted = SAMPLE_MS / fmax(contestant->estimate, 1e-4);
+    contestant->launches = (int64_t)fmin(fmax(ceil(wanted), 1), LAUNCHES_MAX);
+    return status;
+}
+
+static vf_status make_flush(struct child *child) {
+    vf_dev_device device;
+    if (child->flush) return VF_OK;
+    vf_status status = vf_dev_device_get(child->context, child->device, &device);
+    child->flush_size = 2 * device.l2_bytes + 4096;
+    if (!status) status = vf_dev_alloc(child->context, child->device, child->flush_size, &child->flush);
+    return status;
+}
+
+static vf_status time_rounds(struct child *child, struct bench_pass *pass, struct contestant *contestants, size_t count,
+                             double seconds, struct buf *answer) {
+    double round_ms = 0;
+    vf_status status = make_flush(child);
+    for (size_t i = 0; i < count && !status; i++) {
+        status = estimate(child, pass, &contestants[i]);
+        round_ms += contestants[i].estimate * (double)contestants[i].launches + 0.05;
+    }
+    const int rounds = (int)fmin(fmax(1e3 * seconds / fmax(round_ms, 1e-3), ROUNDS_MIN), ROUNDS_MAX);
+    double *times = output_realloc(NULL, (size_t)rounds * count * sizeof(*times));
+    for (int r = 0; r < rounds && !status; r++) {
+        for (size_t i = 0; i < count && !status; i++)
+            status = time_once(child, pass, &contestants[i], true, &times[i * (size_t)rounds + (size_t)r]);
+    }
+    for (size_t i = 0; i < count && !status; i++) {
+        for (int r = 0; r < rounds; r++)
+            buf_printf(answer, "%s%.6g", r ? " " : "", times[i * (size_t)rounds + (size_t)r]);
+        buf_text(answer, "\n");
+    }
+    free(times);
+    return status;
+}
+
+static int time_group(struct child *child, bool backward, char *text, struct buf *answer) {
+    struct contestant contestants[GROUP] = {{.knobs = NULL}};
+    struct bench_pass pass = {.harness = &child->harness, .backward = backward};
+    size_t count = 0, workspace = 0;
+    char *knobs = NULL;
+    const double seconds = strtod(text, &knobs);
+    void *memory = NULL;
+    vf_status status = upload(child, backward);
+    if (!status && backward)
+        tensors_backward_args(child->problem, &child->harness.host, child->harness.bases, &pass.back);
+    if (!status && !backward)
+        tensors_forward_args(child->problem, &child->harness.host, child->harness.bases, &pass.forward);
+    vf_problem_args *args = backward ? &pass.back.problem : &pass.forward.problem;
+    args->device = child->device + 1;
+    for (char *rest = NULL, *one = strtok_r(knobs, "|", &rest); one && count < GROUP && !status;
+         one = strtok_r(NULL, "|", &rest)) {
+        contestants[count].knobs = one + strspn(one, " ");
+        status = open_contestant(child, &pass, &contestants[count++], &workspace);
+    }
+    if (!status) status = vf_dev_alloc(child->context, child->device, workspace + 256, &memory);
+    args->workspace = memory;
+    args->workspace_size = workspace;
+    if (!status) status = time_rounds(child, &pass, contestants, count, seconds, answer);
+    for (size_t i = 0; i < count; i++) {
+        vf_plan_destroy(contestants[i].plan);
+        vf_dev_event_destroy(contestants[i].start);
+        vf_dev_event_destroy(contestants[i].stop);
+    }
+    vf_dev_free(child->context, memory);
+    vf_dev_force(child->context, NULL);
+    if (status) buf_clear(answer);
+    return options_code(status);
+}
+
+// ---- serving ---------------------------------------------------------------------------------------------------------
+
+static int build(struct child *child, const char *spec) {
+    vf_dev_built built;
+    const vf_status status = vf_dev_build(child->context, spec, &built);
+    vf_dev_built_free(&built);
+    return options_code(status);
+}
+
+static int work(const char *text, struct buf *answer, void *user) {
+    struct child *child = user;
+    if (!strncmp(text, "kernel=", 7)) return build(child, text);
+    if (!strncmp(text, "problem ", 8)) return options_code(set_problem(child, text + 8));
+    const char *rest = strchr(text, ' ');
+    const bool backward = rest && !strncmp(rest + 1, "bwd ", 4);
+    if (!rest || !child->problem) return CODE_USAGE;
+    if (!strncmp(text, "verify ", 7)) return verify(child, backward, rest + 5, answer);
+    char *copy = output_copy(rest + 5);
+    const int code = time_group(child, backward, copy, answer);
+    free(copy);
+    return code;
+}
+
+int tune_worker(const struct options *options, const struct problem_list *list) {
+    struct child child = {.options = options, .list = list, .device = (int)options->device};
+    int code = command_open(options, &child.context);
+    if (code) return code;
+    worker_serve(work, &child);
+    forget(&child);
+    vf_dev_free(child.context, child.flush);
+    vf_close(child.context);
+    return CODE_OK;
+}

@@ -1,0 +1,40 @@
+// tune_items.h - a tuner's records, by the pass of a problem that they are about.
+#ifndef VF_TUNE_ITEMS_H
+#define VF_TUNE_ITEMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <cjson/cJSON.h>
+
+#include "options.h"
+
+// Members of a record: "" and 0 where there is none.
+const char *tune_text(const cJSON *json, const char *name);
+double tune_number(const cJSON *json, const char *name);
+const cJSON *tune_where(const cJSON *record);
+bool tune_is_correct(const cJSON *record);
+const char *tune_label(const cJSON *record);  // its problem's name, else its flags
+
+// A pass of a problem, and its records.
+struct tune_item {
+    const cJSON **records;
+    size_t count;
+    const cJSON *best, *second, *served;
+    unsigned size_q, size_k;  // averages as rows ask for them: logarithms, rounded up
+};
+
+struct tune_items {
+    struct tune_item *list;
+    size_t count;
+};
+
+// They point into `records`.
+struct tune_items tune_items_make(const cJSON *records);
+void tune_items_free(struct tune_items *items);
+const cJSON *tune_first(const struct tune_item *item);
+
+// tune --report: the page of plots. 0 or an exit code.
+int tune_report(const struct options *options, const struct tune_items *items);
+
+#endif

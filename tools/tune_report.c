@@ -1,0 +1,110 @@
+// tune_report.c - the page of plots about a sweep.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+#include "report.h"
+#include "texts.h"
+#include "tune_items.h"
+#include "tune_search.h"
+
+// The share of the variance of an item's log times that a knob ("tile_m=") explains; -1: too few times.
+static double explained(const struct tune_item *item, const char *name) {
+    double *values = output_realloc(NULL, item->count * sizeof(*values));
+    size_t *groups = output_realloc(NULL, item->count * sizeof(*groups)), count = 0;
+    struct texts kinds = {0};
+    for (size_t i = 0; i < item->count; i++) {
+        if (!tune_is_correct(item->records[i])) continue;
+        const char *at = strstr(tune_text(item->records[i], "knobs"), name);
+        char *value = output_copy(at ? at : "");
+        value[strcspn(value, " ")] = 0;
+        size_t kind = 0;
+        while (kind < kinds.count && strcmp(kinds.items[kind], value) != 0) kind++;
+        if (kind == kinds.count) texts_add(&kinds, value);
+        free(value);
+        values[count] = log(tune_number(item->records[i], "ms"));
+        groups[count++] = kind;
+    }
+    const double share = count > 2 ? tune_explained(values, groups, count, kinds.count) : -1;
+    texts_free(&kinds);
+    free(values);
+    free(groups);
+    return share;
+}
+
+// A bar for each knob: the mean over the items.
+static size_t add_importance(const struct tune_items *items, struct report_bar *bars, size_t limit,
+                             struct texts *names) {
+    for (size_t i = 0; i < items->count; i++) {
+        char name[32];
+        const char *text = tune_text(tune_first(&items->list[i]), "knobs");
+        for (int used = 0; sscanf(text, " %31[^=]=%*s%n", name, &used) == 1; text += used) texts_add(names, name);
+    }
+    texts_sort(names);
+    size_t used = 0;
+    for (size_t n = 0; n < names->count && used < limit; n++) {
+        double sum = 0, count = 0;
+        char name[48];
+        snprintf(name, sizeof(name), "%s=", names->items[n]);
+        for (size_t i = 0; i < items->count; i++) {
+            const double share = explained(&items->list[i], name);
+            if (share >= 0) sum += share, count++;
+        }
+        if (count > 0) bars[used++] = (struct report_bar){names->items[n], "knob", sum / count, 0, 0};
+    }
+    return used;
+}
+
+int tune_report(const struct options *options, const struct tune_items *items) {
+    static const struct report_slope slopes[] = {{"1 TB/s", 1}, {"3.35 TB/s", 3.35}, {"4.8 TB/s", 4.8}, {"8 TB/s", 8}};
+    struct report_bar *speeds = output_realloc(NULL, 2 * items->count * sizeof(*speeds));
+    struct report_bar *gains = output_realloc(NULL, items->count * sizeof(*gains)), knobs[32];
+    struct report_point *points = output_realloc(NULL, items->count * sizeof(*points));
+    size_t speed_count = 0, gain_count = 0, point_count = 0;
+    double sum = 0;
+    char mean[64];
+    struct texts names = {0};
+    struct report report;
+    for (size_t i = 0; i < items->count; i++) {
+        const struct tune_item *item = &items->list[i];
+        const cJSON *first = tune_first(item);
+        if (!item->best) continue;
+        const double work = tune_number(first, "flops") / 1e9;
+        for (int tuned = 0; tuned < 2; tuned++) {
+            const cJSON *record = tuned ? item->best : item->served;
+            if (!record) continue;
+            speeds[speed_count++] = (struct report_bar){
+                tune_label(first), tuned ? "fastest" : "served before", work / tune_number(record, "ms"),
+                work / tune_number(record, "high"), work / tune_number(record, "low")};
+        }
+        points[point_count++] = (struct report_point){
+            tune_label(first), tune_text(first, "pass"),
+            tune_number(first, "flops") / fmax(tune_number(first, "bytes"), 1), work / tune_number(item->best, "ms")};
+        if (!item->served) continue;
+        const double gain = tune_number(item->served, "ms") / tune_number(item->best, "ms");
+        gains[gain_count++] = (struct report_bar){tune_label(first), tune_text(first, "pass"), gain, 0, 0};
+        sum += log(gain);
+    }
+    snprintf(mean, sizeof(mean), "%.3f", exp(gain_count ? sum / (double)gain_count : 0));
+    report_begin(
+        &report, "varflash tune",
+        "Every candidate was checked against a float64 oracle before it was timed. Times are medians without outliers, "
+        "whiskers 95 % intervals.");
+    for (const cJSON *fact = output_first(tune_where(tune_first(&items->list[0]))); fact; fact = fact->next) {
+        if (cJSON_IsString(fact)) report_fact(&report, fact->string, fact->valuestring);
+    }
+    report_fact(&report, "geometric mean over what was served", mean);
+    report_bars(&report, "Speed", "TFLOP/s", speeds, speed_count);
+    report_scatter(&report, "Against the memory's roof", "FLOP a byte", "TFLOP/s", points, point_count, slopes,
+                   sizeof(slopes) / sizeof(*slopes));
+    report_bars(&report, "Speed-up over what was served before", "times", gains, gain_count);
+    const size_t importance = add_importance(items, knobs, sizeof(knobs) / sizeof(*knobs), &names);
+    report_bars(&report, "What the knobs explain of the differences", "share of variance", knobs, importance);
+    texts_free(&names);
+    free(speeds);
+    free(gains);
+    free(points);
+    return report_end(&report, options->report);
+}
