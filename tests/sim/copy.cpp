@@ -173,10 +173,17 @@ bool copy_step(bool forced) {
     return true;
 }
 
+// A slot whose last operation the issuer knows to be over: who learns of the new one would else seem to know of that one too. Slots
+// that nobody has heard of are the last resort.
 static u32 free_slot() {
     for (;;) {
-        for (u32 i = 0; i < SLOTS; i++)
-            if (!block->slot_busy[i]) return i;
+        u32 idle = SLOTS;
+        for (u32 i = 0; i < SLOTS; i++) {
+            if (block->slot_busy[i]) continue;
+            if (self->clock[block->slot_entry + i] >= block->slot_time[i]) return i;
+            if (idle == SLOTS || block->slot_time[i] < block->slot_time[idle]) idle = i;
+        }
+        if (idle < SLOTS) return idle;
         const auto oldest = block->copies.front();
         if (advance(*oldest)) finish(oldest);
     }

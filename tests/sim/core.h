@@ -21,7 +21,7 @@ namespace sim {
 constexpr u32 WARP = 32;
 constexpr u32 SHARED_LIMIT = 232448;
 constexpr u32 WINDOW = 1024;  // shared-window address of the dynamic array
-constexpr u32 SLOTS = 64;     // bulk copies in flight in one block
+constexpr u32 SLOTS = 128;    // bulk copies of one block that are in flight, or of whose end not everybody has heard
 
 struct Random {
     u64 state;
