@@ -43,7 +43,7 @@ static vf_status check_options(const vf_options *options) {
 // ---- bundles -------------------------------------------------------------------------------------------------------
 
 static vf_status add_bundle(struct vf_context *context, const vf_bundle *given) {
-    struct bundle **bundles = realloc(context->bundles, (context->bundle_count + 1) * sizeof(struct bundle *));
+    struct bundle **bundles = realloc(context->bundles, (context->bundle_count + 1) * sizeof *bundles);
     VF_REQUIRE(bundles, VF_ERROR_OUT_OF_MEMORY, "no memory for a bundle");
     context->bundles = bundles;
     struct bundle *bundle;

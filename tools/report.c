@@ -147,15 +147,15 @@ void report_bars(struct report *report, const char *title, const char *unit, con
     begin_plot(report, title);
     buf_printf(html, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\">\n", WIDTH, bottom + 26);
     const double step = nice_step(high, 6);
-    for (double at = 0; at <= high * 1.0001; at += step) {
-        const double x = left + at * scale;
+    for (int tick = 0; tick * step <= high * 1.0001; tick++) {
+        const double at = tick * step, x = left + at * scale;
         char number[32];
         snprintf(number, sizeof(number), "%g", at);
         buf_printf(html, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", x, x, top - 6,
                    bottom);
         add_text(html, x, bottom + 16, "class=\"dim\" text-anchor=\"middle\"", number);
     }
-    add_text(html, WIDTH - 8, bottom + 16, "class=\"dim\" text-anchor=\"end\"", unit);
+    add_text(html, left, 14, "class=\"dim\"", unit);
     for (size_t i = 0; i < count; i++) {
         const struct report_bar *bar = &bars[i];
         const double y = top + row * (double)i, middle = y + row / 2 - 2;
@@ -194,7 +194,7 @@ static void add_grid(struct buf *html, const struct axis *x, const struct axis *
     static const double digits[] = {1, 2, 5};
     for (int vertical = 0; vertical < 2; vertical++) {
         const struct axis *axis = vertical ? y : x, *other = vertical ? x : y;
-        for (double power = floor(axis->low); power <= axis->high; power++) {
+        for (int power = (int)floor(axis->low); power <= axis->high; power++) {
             for (size_t d = 0; d < 3; d++) {
                 const double value = digits[d] * pow(10, power), at = place(axis, value);
                 char number[32];
@@ -264,13 +264,15 @@ void report_table(struct report *report, const char *title, size_t columns, cons
     struct buf *html = &report->html;
     begin_plot(report, title);
     buf_text(html, "<table>\n");
-    for (size_t i = 0; i < rows * columns; i++) {
-        const char *tag = i < columns ? "th" : "td";
-        if (i % columns == 0) buf_text(html, "<tr>");
-        buf_printf(html, "<%s>", tag);
-        add_escaped(html, cells[i]);
-        buf_printf(html, "</%s>", tag);
-        if (i % columns == columns - 1) buf_text(html, "</tr>\n");
+    for (size_t row = 0; row < rows; row++) {
+        const char *tag = row ? "td" : "th";
+        buf_text(html, "<tr>");
+        for (size_t column = 0; column < columns; column++) {
+            buf_printf(html, "<%s>", tag);
+            add_escaped(html, cells[row * columns + column]);
+            buf_printf(html, "</%s>", tag);
+        }
+        buf_text(html, "</tr>\n");
     }
     buf_text(html, "</table>\n");
 }

@@ -45,6 +45,7 @@ static vf_status set_problem(struct child *child, const char *text) {
     size_t index;
     int device;
     forget(child);
+    // The text was written by this program. NOLINTNEXTLINE(cert-err34-c)
     if (sscanf(text, "%zu %d", &index, &device) != 2 || index >= child->list->count) return VF_ERROR_INVALID_ARGUMENT;
     child->problem = &child->list->items[index];
     child->device = device < 0 ? (int)child->options->device : device;
