@@ -47,10 +47,13 @@ end
 local function variant_of(row, arch, features, head_dim, head_dim_v)
   local request = { arch = arch, head_dim = head_dim, head_dim_v = head_dim_v }
   for name, value in pairs(features) do request[name] = value end
+  if not rows.admits(row, request) then return nil end
   for _, variant in ipairs(rows.variants(request)) do
     if variant.row == row then return variant end
   end
 end
+
+local UNEQUAL = { { 64, 128 }, { 192, 128 }, { 64, 256 }, { 256, 64 } }
 
 -- The shapes that stand for a row, as { head_dim, head_dim_v }, for one combination of features.
 local function shapes_of(row, arch, features)
@@ -58,7 +61,13 @@ local function shapes_of(row, arch, features)
   for head_dim = 8, 256, 8 do
     if variant_of(row, arch, features, head_dim, head_dim) then served[#served + 1] = head_dim end
   end
-  if #served == 0 then return {} end
+  if #served == 0 then -- a row for unequal sizes, if any
+    local shapes = {}
+    for _, shape in ipairs(UNEQUAL) do
+      if variant_of(row, arch, features, shape[1], shape[2]) then shapes[#shapes + 1] = shape end
+    end
+    return shapes
+  end
   local smallest, largest = served[1], served[#served]
   local shapes = { { smallest, smallest }, { largest, largest } }
   for i = (#served + 1) // 2, 1, -1 do

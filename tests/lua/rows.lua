@@ -51,7 +51,9 @@ local function admits(condition, allowed, request)
   return false
 end
 
-local function row_admits(row, request)
+-- Whether the static conditions of a row hold.
+function rows.admits(row, request)
+  request.shared_kb = arch.parse(request.arch).shared_per_block // 1024
   if row.use.family == "sm90" and not request.aligned then return false end
   for condition, allowed in pairs(row.when) do
     if not admits(condition, allowed, request) then return false end
@@ -76,10 +78,9 @@ end
 -- The variants that a request { pass, arch, dtype, ... } can get, one per row up to the first that asks for no sizes, as a list of
 -- { row, spec, plan }; and the sentences of rows that the generator refuses, which at run time is an error.
 function rows.variants(request)
-  request.shared_kb = arch.parse(request.arch).shared_per_block // 1024
   local out, refusals = {}, {}
   for _, row in ipairs(rows.list) do
-    if row_admits(row, request) then
+    if rows.admits(row, request) then
       local full = spec(request) .. " " .. row.knobs
       local plan, refusal = gen.plan(full)
       if plan then
