@@ -1,7 +1,8 @@
 -- Can the simulator fail? Plants the faults of plant.lua one at a time in a copy of the templates and counts those that the suite's
--- problems find, with the first three seeds of at most two variants whose kernels the change reaches.
+-- problems find, with the first three seeds of at most three variants whose kernels the change reaches.
 --
---   lua5.4 tests/sim/mutants.lua [SHARE] [TEMPLATE]    SHARE=n: an n-th of them, chosen by the commit's hash; TEMPLATE: of this one alone
+--   lua5.4 tests/sim/mutants.lua [SHARE] [TEMPLATE | I/N]    SHARE=n: an n-th of them, chosen by the commit's hash; TEMPLATE: of this one
+--                                                            alone; I/N: the I-th of N parts
 --
 -- The last line: found / planted, without those that do not compile and those that equivalents.txt says nobody can find. Fails below 95 %.
 -- JOBS= processes (2), SIM= and WORK= as suite.lua has them; LIST=1 prints how each one was found.
@@ -15,7 +16,7 @@ local suite = require "tests.sim.suite"
 local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 
-local SEEDS, VARIANTS, ENOUGH = 3, 2, 0.95
+local SEEDS, VARIANTS, ENOUGH = 3, 3, 0.95
 local LONGEST = 90 -- seconds for the problems of a seed
 local EQUIVALENTS = "tests/sim/equivalents.txt"
 local WORK = os.getenv("WORK") or "build/sim" -- of a worker its own
@@ -182,11 +183,13 @@ local function text_of(counts)
   return table.concat(parts, ", ")
 end
 
-local function main(share, only)
+local function main(share, what)
   local commands = {}
-  for index = 0, JOBS - 1 do
-    commands[#commands + 1] = ("WORK=%s/mutants-%d lua5.4 tests/sim/mutants.lua worker %d '%s' %d %d &"):format(WORK, index, share, only or "",
-      index, JOBS)
+  local part, parts = (what or ""):match("^(%d+)/(%d+)$")
+  local only = not part and what or nil
+  for index = part and part - 1 or 0, part and part - 1 or JOBS - 1 do
+    commands[#commands + 1] = ("WORK=%s/mutants-%d lua5.4 tests/sim/mutants.lua worker %d '%s' %d %d &"):format(WORK, index, share,
+      only or "", index, parts or JOBS)
   end
   local found, missed, other, seeds, ways, equivalent = 0, 0, {}, {}, {}, 0
   local equivalents, used = read_equivalents(), {}
@@ -200,7 +203,6 @@ local function main(share, only)
       count_up(seeds, "seed " .. seed)
       count_up(ways, how)
       if os.getenv("LIST") then print(("seed %s  %-40s %s"):format(seed, how, key)) end
-      io.stdout:flush()
     elseif how == "equivalent" then
       equivalent, used[key] = equivalent + 1, true
     elseif how == "missed" then
@@ -212,7 +214,7 @@ local function main(share, only)
     end
   end
   workers:close()
-  if share == 1 and not only then
+  if share == 1 and not what then
     for key in pairs(equivalents) do
       if not used[key] then print(("%s: nothing planted is '%s'"):format(EQUIVALENTS, key)) end
     end

@@ -31,6 +31,9 @@ end
 local KEYWORDS = { ["if"] = true, ["for"] = true, ["while"] = true, ["return"] = true, ["switch"] = true, ["sizeof"] = true,
   ["constexpr"] = true, ["static_assert"] = true }
 
+-- Hints to the compiler and the hardware, which change nothing that anyone could observe.
+local HINTS = { pin = true, allow_successor = true, prefetch_tensor_map = true }
+
 -- Calls that are a whole statement: waits, arrives, fences, commits, syncs, loads, stores, clears, whatever it be.
 local function calls(code, add)
   for from, name, stop in code:gmatch("()%f[%w_:]([%a_][%w_:%.]*)%f[^%w_:%.]()") do
@@ -41,7 +44,7 @@ local function calls(code, add)
       if angles then after = angles end
       local ending = code:match("^%b()%s*;()", after)
       -- `) name(...)` is a statement after a condition, but not after a cast or a declarator.
-      if ending and not KEYWORDS[name] and (before ~= ")" or code:sub(1, from - 1):match("%f[%w_]%a+%s*%b()%s*$")) then
+      if ending and not KEYWORDS[name] and not HINTS[name] and (before ~= ")" or code:sub(1, from - 1):match("%f[%w_]%a+%s*%b()%s*$")) then
         add("removed", from, ending - 1, ";")
       end
     end

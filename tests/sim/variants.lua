@@ -1,5 +1,6 @@
 -- The variants that the simulator's suite compiles: what is asked for, then the knobs of both passes. Small tiles, so that small problems
--- have many; the last ones are what the rows of configs/ choose. `suite.lua branches` fails if a branch of a template is taken by none.
+-- have many, and odd ones first, because mutants try the first that they reach; the last ones are what the rows of configs/ choose.
+-- `suite.lua branches` fails if a branch of a template is taken by none.
 
 package.path = "./?.lua;" .. package.path
 
@@ -13,21 +14,18 @@ local function add(name, cc, request, fwd, bwd)
 end
 
 -- Without a row: head_dim_v is head_dim, bf16, full, no softcap, aligned, not deterministic.
-add("full-64", 90, { head_dim = 64 },
-  "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
-  "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 blocks_per_sm=1")
-add("causal-64-deterministic", 90, { head_dim = 64, mask = "causal", deterministic = true },
-  "family=sm80 tile_m=64 tile_n=32 warps=2 stages=1 q_registers=1 blocks_per_sm=2",
-  "family=sm80 tile_m=32 tile_n=64 warps=4 stages=1 blocks_per_sm=1")
 add("window-72-40-softcap-fp16", 80, { head_dim = 72, head_dim_v = 40, dtype = "fp16", mask = "window", softcap = true },
   "family=sm80 tile_m=32 tile_n=48 warps=2 stages=3 q_registers=0 blocks_per_sm=1",
   "family=sm80 tile_m=32 tile_n=32 warps=2 stages=2 blocks_per_sm=1")
+add("causal-64-deterministic", 90, { head_dim = 64, mask = "causal", deterministic = true },
+  "family=sm80 tile_m=64 tile_n=32 warps=2 stages=1 q_registers=1 blocks_per_sm=2",
+  "family=sm80 tile_m=32 tile_n=64 warps=4 stages=1 blocks_per_sm=1")
+add("full-64", 90, { head_dim = 64 },
+  "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
+  "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 blocks_per_sm=1")
 add("window-40-unaligned-deterministic", 80, { head_dim = 40, mask = "window", aligned = false, deterministic = true },
   "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=1 blocks_per_sm=1",
   "family=sm80 tile_m=32 tile_n=32 warps=4 stages=2 blocks_per_sm=1")
-add("causal-128-fp16", 80, { head_dim = 128, dtype = "fp16", mask = "causal" },
-  "family=sm80 tile_m=64 tile_n=48 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
-  "family=sm80 tile_m=64 tile_n=64 warps=8 stages=1 blocks_per_sm=1")
 add("causal-32-64-softcap", 90, { head_dim = 32, head_dim_v = 64, mask = "causal", softcap = true },
   "family=sm80 tile_m=32 tile_n=32 warps=1 stages=3 q_registers=1 blocks_per_sm=1",
   "family=sm80 tile_m=32 tile_n=64 warps=2 stages=3 blocks_per_sm=1")
@@ -35,6 +33,9 @@ add("full-8-unaligned-softcap-deterministic", 90,
   { head_dim = 8, mask = "full", aligned = false, softcap = true, deterministic = true },
   "family=sm80 tile_m=16 tile_n=16 warps=1 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm80 tile_m=16 tile_n=16 warps=1 stages=1 blocks_per_sm=1")
+add("causal-128-fp16", 80, { head_dim = 128, dtype = "fp16", mask = "causal" },
+  "family=sm80 tile_m=64 tile_n=48 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
+  "family=sm80 tile_m=64 tile_n=64 warps=8 stages=1 blocks_per_sm=1")
 add("full-24-16-many-warps", 90, { head_dim = 24, head_dim_v = 16 },
   "family=sm80 tile_m=128 tile_n=32 warps=8 stages=2 q_registers=0 blocks_per_sm=1",
   "family=sm80 tile_m=64 tile_n=64 warps=8 stages=2 blocks_per_sm=1")
@@ -45,21 +46,21 @@ add("causal-96-fp16-deterministic", 90, { head_dim = 96, dtype = "fp16", mask = 
   "family=sm80 tile_m=64 tile_n=64 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm80 tile_m=32 tile_n=32 warps=4 stages=1 blocks_per_sm=1")
 -- Hopper.
+add("hopper-72-40-window-softcap", 90, { head_dim = 72, head_dim_v = 40, mask = "window", softcap = true },
+  "family=sm90 tile_m=64 tile_n=48 stages=3 blocks_per_sm=1 consumers=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
+add("hopper-64-causal-two-blocks", 90, { head_dim = 64, dtype = "fp16", mask = "causal" },
+  "family=sm90 tile_m=64 tile_n=128 stages=2 blocks_per_sm=2 consumers=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2")
 add("hopper-64", 90, { head_dim = 64 },
   "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-128-causal-fp16-deterministic", 90, { head_dim = 128, dtype = "fp16", mask = "causal", deterministic = true },
   "family=sm90 tile_m=192 tile_n=80 stages=2 blocks_per_sm=1 consumers=3",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
-add("hopper-72-40-window-softcap", 90, { head_dim = 72, head_dim_v = 40, mask = "window", softcap = true },
-  "family=sm90 tile_m=64 tile_n=48 stages=3 blocks_per_sm=1 consumers=1",
-  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-96-64-softcap", 90, { head_dim = 96, head_dim_v = 64, softcap = true },
   "family=sm90 tile_m=128 tile_n=96 stages=1 blocks_per_sm=1 consumers=2",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
-add("hopper-64-causal-two-blocks", 90, { head_dim = 64, dtype = "fp16", mask = "causal" },
-  "family=sm90 tile_m=64 tile_n=128 stages=2 blocks_per_sm=2 consumers=1",
-  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2")
 add("hopper-192-128-causal", 90, { head_dim = 192, head_dim_v = 128, mask = "causal" },
   "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2",
   "family=sm90 tile_m=64 tile_n=64 stages=3 dout_stages=2")
