@@ -152,12 +152,12 @@ function budget.bwd_sm90(r)
       { "dout", r.dout_stages * panel_bytes(r.tile_m, r.head_dim_v), SWIZZLE },
       { "ds", ds_stages * panel_bytes(r.tile_n, r.tile_m), SWIZZLE },
       { "statistics", r.stages * r.tile_m * 16 },
-      { "zeros", r.tile_m * 16 },
       { "pieces", PIECE_SLOTS * PIECE_BYTES },
       { "work", WORK_BYTES // 2 },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1)) },
     }
     if wide then table.insert(regions, 6, { "p", panel_bytes(r.tile_n, r.tile_m), SWIZZLE }) end
+    if wide and r.dtype == "bf16" then table.insert(regions, 7, { "weights", r.tile_n * r.tile_m * 2 }) end
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)
   end
   -- What is left of shared memory: the next piece's k first, because k is held longest, then room for dQ to lag behind, then v.

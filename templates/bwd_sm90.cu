@@ -91,9 +91,11 @@ constexpr int DOUT_OFFSET = $(budget.offsets.dout);
 constexpr int DS_OFFSET = $(budget.offsets.ds);
 //% if budget.wide then
 constexpr int P_OFFSET = $(budget.offsets.p);
+//% if dtype == "bf16" then
+constexpr int FINE_WEIGHTS_OFFSET = $(budget.offsets.weights);
+//% end -- dtype
 //% end -- wide
 constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query tiles in the ring of q
-constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);            // columns 8 ... 15 of every tile of statistics
 constexpr int PIECES_OFFSET = $(budget.offsets.pieces);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
@@ -107,8 +109,7 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
                   //% else
                   STATISTICS_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
                   //% end -- wide
-                  ZEROS_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
-                  PIECES_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
+                  PIECES_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
                   BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
@@ -205,7 +206,7 @@ KERNEL(THREADS, 1) $(entry)(PARAMETER BackwardSm90Args args) {
         prefetch_tensor_map(args.dout);
     }
     // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
-    for (int i = thread_index(); i < (Q_STAGES + 1) * STATISTICS_BYTES / 16; i += THREADS)
+    for (int i = thread_index(); i < Q_STAGES * STATISTICS_BYTES / 16; i += THREADS)
         store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
     fence_async_proxy();
     block_sync();

@@ -2,11 +2,24 @@
 // dV of 64 keys: each sums panels of their columns. The products before that are shared too: the first group makes S and P, the second dP
 // and dS, and both hand their result to the other, and dS to dQ, through shared memory.
 //
-// A weight crosses to the second group in 16 bits, the operand of dV; dS is made from that.
+// Weights cross as the operand of dV. dS deserves better than bf16, so there they cross a second time: as 16 bits without a sign, 7 of exponent
+// and 9 of fraction, in the order in which threads hold them. They are at most 1, so that a float32 has its first two bits to spare.
 
 // ---- Roles: compute ---------------------------------------------------------------------------------------------------
 
 enum Half { SCORES, GRADIENTS };
+
+//% if dtype == "bf16" then
+DEVICE u32 pack_weights(float low, float high) {
+    constexpr u32 ROUND = 1 << 15;
+    return (float_to_bits(low) * 4 + ROUND) >> 16 | ((float_to_bits(high) * 4 + ROUND) & 0xFFFF0000u);
+}
+DEVICE float low_weight(u32 pair) { return bits_to_float((pair & 0xFFFF) << 14); }
+DEVICE float high_weight(u32 pair) { return bits_to_float((pair & 0xFFFF0000u) >> 2); }
+//% else
+DEVICE float low_weight(u32 pair) { return unpack(static_cast<u16>(pair)); }
+DEVICE float high_weight(u32 pair) { return unpack(static_cast<u16>(pair >> 16)); }
+//% end -- dtype
 
 template <Half HALF> struct WideCompute {
     // Of dK the second group has the larger part, of dV the first: dP has fewer columns to contract than S, if any.
@@ -117,8 +130,7 @@ template <Half HALF> struct WideCompute {
             if (i + 1 == steps) arrive(barriers.v_empty(v_ring.slot));
             mbarrier_wait(barriers.p_full(), made_p_ring.parity);
             made_p_ring.advance();
-#pragma unroll
-            for (int k = 0; k < TILE_M / 16; k++) ldmatrix_x4(p[k], fragment(shared + P_OFFSET, k));
+            get_weights();
             issue_dv();
             put_gradients(tile);
             issue_dk();
@@ -129,7 +141,7 @@ template <Half HALF> struct WideCompute {
 
     DEVICE void issue_statistics() {
         const u32 at = shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES;
-        wgmma_rs_bf16<TILE_M>(x, ones, plain_descriptor(at, shared + ZEROS_OFFSET - at, 128), 0);
+        wgmma_rs_bf16<TILE_M>(x, ones, plain_descriptor(at, 0, 128), 0);
     }
     // x = S^T with its shift, of the next query tile.
     DEVICE void issue_scores() {
@@ -173,11 +185,40 @@ template <Half HALF> struct WideCompute {
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++)
             stmatrix_x4(fragment(shared + P_OFFSET, k), p[k][0], p[k][1], p[k][2], p[k][3]);
+            //% if dtype == "bf16" then
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++) {
+            u32 word[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) word[i] = pack_weights(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
+            store_shared(own_weights(k), Vector4{word[0], word[1], word[2], word[3]});
+        }
+        //% end -- dtype
         fence_async_proxy();
         warp_sync();
         arrive(barriers.p_full());
         made_p_ring.advance();
     }
+    // The weights that belong to this thread's gradients.
+    DEVICE void get_weights() {
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++) {
+            //% if dtype == "bf16" then
+            const Vector4 word = load_shared(own_weights(k));
+            p[k][0] = word.x;
+            p[k][1] = word.y;
+            p[k][2] = word.z;
+            p[k][3] = word.w;
+            //% else
+            ldmatrix_x4(p[k], fragment(shared + P_OFFSET, k));
+            //% end -- dtype
+        }
+    }
+    //% if dtype == "bf16" then
+    DEVICE u32 own_weights(int k) const {
+        return shared + FINE_WEIGHTS_OFFSET + (k * GROUP_THREADS + thread_index() % GROUP_THREADS) * 16;
+    }
+    //% end -- dtype
     // dS = P dP. Hidden gradients, which may be anything, become 0.
     DEVICE void put_gradients(int &tile) {
         const Band limits = band(tile);
@@ -189,8 +230,7 @@ template <Half HALF> struct WideCompute {
             u32 word[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float w0 = unpack(static_cast<u16>(p[k][i])), w1 = unpack(static_cast<u16>(p[k][i] >> 16));
-                word[i] = pack(w0 * x[8 * k + 2 * i], w1 * x[8 * k + 2 * i + 1]);
+                word[i] = pack(low_weight(p[k][i]) * x[8 * k + 2 * i], high_weight(p[k][i]) * x[8 * k + 2 * i + 1]);
             }
             stmatrix_x4(fragment(ds_tile(made_ring.slot), k), word[0], word[1], word[2], word[3]);
         }

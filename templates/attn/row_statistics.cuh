@@ -5,14 +5,18 @@
 //     columns 3 4 5   -delta:                 gradients of scores are weight * (gradient of weight - delta)
 //     columns 6 7     zeros
 //
+// A product contracts 16 columns; the other 8 are these again, by the descriptor, times zeros.
+//
 // A product that begins with this matrix times ones arrives with the statistic added: no thread loads one, no thread subtracts one.
 
 //% include "attn/types.cuh"
 
 // Weights are WEIGHT_UNIT times what they should be, and so is all that comes of them, up to the outputs' last multiplication: as fp16, in which
-// they wait for their gradient, none that matters is then subnormal. Results in fp16 could overflow; there the unit is 1.
-constexpr float WEIGHT_SHIFT = $(f32(dtype == "bf16" and 15 or 0));
-constexpr float WEIGHT_UNIT = $(f32(dtype == "bf16" and 32768 or 1));
+// they wait for their gradient, none that matters is then subnormal. The unit is 1 where results are fp16, which could overflow, and in wide heads,
+// whose weights wait otherwise.
+//% local large = dtype == "bf16" and tile_n ~= 64
+constexpr float WEIGHT_SHIFT = $(f32(large and 15 or 0));
+constexpr float WEIGHT_UNIT = $(f32(large and 32768 or 1));
 
 // softmax_scale * log2(e), kept so far from 0 that the shift, which is divided by it, stays finite; a score up to 2^100 has no weight in it either.
 DEVICE float exponent_factor(float scale) {
