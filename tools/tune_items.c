@@ -72,7 +72,7 @@ struct tune_items tune_items_make(const cJSON *records) {
             found = &items.list[items.count++];
             *found = (struct tune_item){.count = 0};
         }
-        found->records = output_realloc(found->records, (found->count + 1) * sizeof(*found->records));
+        found->records = output_realloc(found->records, (found->count + 1) * sizeof(const cJSON *));
         found->records[found->count++] = record;
     }
     for (size_t i = 0; i < items.count; i++) look(&items.list[i]);

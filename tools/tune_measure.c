@@ -189,7 +189,7 @@ static size_t rank(struct candidate **active, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (active[i]->state == TUNE_CORRECT) active[kept++] = active[i];
     }
-    qsort(active, kept, sizeof(*active), by_median);
+    qsort(active, kept, sizeof(struct candidate *), by_median);
     return kept;
 }
 
@@ -218,7 +218,7 @@ static void show(struct sweep *sweep, const struct item *item, const struct cand
 static void race(struct bench_side *side) {
     struct sweep *sweep = side->sweep;
     struct item *item = side->item;
-    struct candidate **active = output_realloc(NULL, (item->count + 1) * sizeof(*active));
+    struct candidate **active = output_realloc(NULL, (item->count + 1) * sizeof(struct candidate *));
     size_t count = 0;
     for (size_t i = 0; i < item->count; i++) active[count++] = &item->candidates[i];
     count = rank(active, count);

@@ -207,7 +207,7 @@ static struct bucket *make_buckets(const struct tune_items *items, size_t *count
             found = &buckets[(*count)++];
             *found = (struct bucket){.count = 0};
         }
-        found->items = output_realloc(found->items, (found->count + 1) * sizeof(*found->items));
+        found->items = output_realloc(found->items, (found->count + 1) * sizeof(const struct tune_item *));
         found->items[found->count++] = item;
     }
     if (*count) qsort(buckets, *count, sizeof(*buckets), by_request_and_size);
