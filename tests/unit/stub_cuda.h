@@ -35,6 +35,7 @@ struct stub_launch {
         struct kernel_forward_args forward;
         struct kernel_forward_sm90_args forward_sm90;
         struct kernel_backward_pre_args pre;
+        struct kernel_backward_pre_sm90_args pre_sm90;
         struct kernel_backward_args backward;
         struct kernel_backward_sm90_args backward_sm90;
         struct kernel_backward_post_args post;

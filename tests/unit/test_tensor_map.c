@@ -107,6 +107,43 @@ START_TEST(packed_and_batched) {
 }
 END_TEST
 
+START_TEST(the_backward) {
+    set_up();
+    vf_context *context = stub_open();
+    vf_backward_args args = sample_backward(stub_first);
+    args.dlse = sample_rows(stub_first, SAMPLE_HEADS_Q, SAMPLE_ROWS_Q);
+    unit_ok(vf_backward(context, &args));
+    static const char *const entries[] = {"vf_schedule", "vf_bwd_pre_sm90", "vf_bwd_sm90"};  // nothing to finish
+    ck_assert_int_eq(stub.launch_count, 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert_msg(strncmp(stub.launches[i].entry, entries[i], strlen(entries[i])) == 0, "%s",
+                      stub.launches[i].entry);
+    const struct kernel_schedule_args *schedule = &stub.launches[0].arguments.schedule;
+    const struct kernel_backward_pre_sm90_args *pre = &stub.launches[1].arguments.pre_sm90;
+    const struct kernel_backward_sm90_args *backward = &main_launch()->arguments.backward_sm90;
+    const struct stub_map q = map_of(&backward->q), k = map_of(&backward->k), v = map_of(&backward->v),
+                          dout = map_of(&backward->dout);
+    check_map(&q, &args.q, schedule->tile_m);
+    check_map(&k, &args.k, schedule->tile_n);
+    check_map(&v, &args.v, schedule->tile_n);
+    check_map(&dout, &args.dout, schedule->tile_m);
+    ck_assert_uint_eq(pre->o.data, (uintptr_t)args.o.data);
+    ck_assert_uint_eq(pre->dlse.data, (uintptr_t)args.dlse.data);
+    ck_assert_uint_eq(pre->dq.data, (uintptr_t)args.dq.data);
+    ck_assert_uint_eq(pre->schedule.header, schedule->by_q.header);
+    ck_assert_uint_eq(backward->schedule.header, schedule->by_k.header);
+    ck_assert_uint_eq(backward->stats, pre->stats);
+    ck_assert_uint_eq(pre->stats % 16, 0);
+    ck_assert_uint_eq(backward->turns, pre->turns);
+    ck_assert_uint_eq(backward->dq.data, (uintptr_t)args.dq.data);
+    ck_assert_uint_eq(backward->dk.data, (uintptr_t)args.dk.data);
+    ck_assert_uint_eq(backward->dv.data, (uintptr_t)args.dv.data);
+    ck_assert_int_eq(backward->group, 2);
+    stub_close(context);
+    stub_tear_down();
+}
+END_TEST
+
 START_TEST(a_stride_that_is_never_used_may_be_any) {
     set_up();
     vf_context *context = stub_open();
@@ -342,7 +379,7 @@ START_TEST(boxes_as_text) {
 }
 END_TEST
 
-UNIT_MAIN("tensor_map", packed_and_batched, a_stride_that_is_never_used_may_be_any, an_empty_operand_has_a_map_too,
-          operands_out_of_reach, more_rows_than_coordinates_count, a_driver_without_maps,
-          other_architectures_need_no_excuse, forced_where_it_cannot_serve, a_plan_keeps_to_its_kind, a_failing_call,
-          boxes_as_text)
+UNIT_MAIN("tensor_map", packed_and_batched, the_backward, a_stride_that_is_never_used_may_be_any,
+          an_empty_operand_has_a_map_too, operands_out_of_reach, more_rows_than_coordinates_count,
+          a_driver_without_maps, other_architectures_need_no_excuse, forced_where_it_cannot_serve,
+          a_plan_keeps_to_its_kind, a_failing_call, boxes_as_text)
