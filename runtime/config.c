@@ -231,7 +231,11 @@ static vf_status read_row(struct place *place, const cJSON *json, struct rule *r
         } else if (!strcmp(item->string, "use") && !has_use) {
             has_use = true;
             status = read_use(place, item, &rule->row);
-        } else if (strcmp(item->string, "measured") != 0) {
+        } else if (!strcmp(item->string, "measured")) {
+            // Fails where there is no room, and leaves a part.
+            if (!cJSON_PrintPreallocated((cJSON *)(uintptr_t)item, rule->row.measured, CONFIG_MEASURED, false))
+                rule->row.measured[0] = 0;
+        } else {
             status = fault(place, NULL, "is not one of when, use, measured, each once");
         }
         place->pointer[length] = 0;

@@ -13,12 +13,14 @@
 
 #define CONFIG_KNOBS 256
 #define CONFIG_ORIGIN 320
+#define CONFIG_MEASURED 1024
 #define CONFIG_FAMILY 32
 
 struct config_row {
     char origin[CONFIG_ORIGIN];  // "configs/sm80.json#/rows/3"
     char knobs[CONFIG_KNOBS];    // "family=sm80 tile_m=128 ...", as `use` has them
     char family[CONFIG_FAMILY];
+    char measured[CONFIG_MEASURED];  // JSON, as the row has it; "" if it has none, or more than fits
     int tile_m, tile_n;
     int average_q_max, average_k_max, group_max;  // conditions on struct sizes; INT_MAX: none
 };

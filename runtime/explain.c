@@ -79,6 +79,7 @@ static vf_status add_why(struct vf_context *context, const struct call *call, co
              "key head; %zu row%s asked for smaller sizes",
              call->sizes.average_q, call->sizes.average_k, call->sizes.group, passed, passed == 1 ? "" : "s");
     add_member(out, "why", why);
+    if (passed < count && rows[passed]->measured[0]) buf_printf(out, ",\n  \"measured\": %s", rows[passed]->measured);
     return VF_OK;
 }
 

@@ -50,10 +50,24 @@ static void print_kernels(const cJSON *kernels) {
     table_close(&table);
 }
 
+// What the row was measured by, and its rival.
+static void print_measured(const cJSON *measured) {
+    const cJSON *ms = cJSON_GetObjectItemCaseSensitive(measured, "ms");
+    const cJSON *rival = cJSON_GetObjectItemCaseSensitive(measured, "runner_up");
+    const cJSON *margin = cJSON_GetObjectItemCaseSensitive(measured, "margin");
+    if (cJSON_IsNumber(ms)) printf("  %-10s %.4g ms\n", "measured", ms->valuedouble);
+    line(measured, "problem", "");
+    line(measured, "device", "");
+    line(measured, "date", "");
+    if (cJSON_IsString(rival) && cJSON_IsNumber(margin))
+        printf("  %-10s %s: %+.1f %%\n", "rival", rival->valuestring, 100 * margin->valuedouble);
+}
+
 static void print_text(const char *pass, const cJSON *json) {
     static const char *const lines[] = {"backend", "arch", "device", "vector", "request", "row", "knobs", "why"};
     printf("%s%s%s\n", output_color(OUTPUT_BOLD), pass, output_color(OUTPUT_PLAIN));
     for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) line(json, lines[i], lines[i]);
+    print_measured(cJSON_GetObjectItemCaseSensitive(json, "measured"));
     print_kernels(cJSON_GetObjectItemCaseSensitive(json, "kernels"));
     const cJSON *workspace = cJSON_GetObjectItemCaseSensitive(json, "workspace_bytes");
     if (cJSON_IsNumber(workspace)) printf("  %-10s %.0f bytes\n", "workspace", workspace->valuedouble);

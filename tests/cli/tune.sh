@@ -58,6 +58,8 @@ has '"invalidity":	"timeout"'
 sed -i 's/"device": "Test",//' "$scratch/rows.json"
 good explain --seqlens-q 5000 --head-dim 64 --dtype bf16 --arch sm_80 --config "$scratch/rows.json"
 has 'rows.json#/rows/1'
+has '^  measured +6 ms$'
+has '^  rival +.*: \+50.0 %$' # what other sizes had to agree with it kept from winning, or came second
 good explain --seqlens-q 50 --head-dim 64 --dtype bf16 --arch sm_80 --config "$scratch/rows.json"
 has 'rows.json#/rows/0'
 echo '{"x": }' | cat - "$scratch/rows.json.journal" > "$scratch/broken"
