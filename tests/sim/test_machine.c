@@ -1,4 +1,4 @@
-// test_machine.c - the machine finds what it is there to find: each case of faults/templates/faults.cu plants one fault. A case without one
+// test_machine.c - the machine finds what it is there to find: each case of faults/templates/cases/ plants one fault. A case without one
 // shows that the nearest right form is no finding.
 #include <stdio.h>
 #include <stdlib.h>

@@ -24,12 +24,14 @@ end
 local gen = { names = {}, cases = {} }
 
 -- //% if case == "NAME" then -- threads=64 blocks=2 finds KIND
-for name, marks, kind in read("templates/faults.cu"):gmatch('case == "([%l_]+)" then %-%- ([^\n]-)finds ([^\n]+)') do
-  gen.names[#gen.names + 1] = name
-  gen.cases[name] = {
-    kind = kind, threads = tonumber(marks:match("threads=(%d+)")) or 64, blocks = tonumber(marks:match("blocks=(%d+)")) or 1,
-    deterministic = marks:find("deterministic", 1, true) ~= nil, programmatic = marks:find("programmatic", 1, true) ~= nil,
-  }
+for file in read("templates/faults.cu"):gmatch('include "(cases/[^"]+)"') do
+  for name, marks, kind in read("templates/" .. file):gmatch('case == "([%l_]+)" then %-%- ([^\n]-)finds ([^\n]+)') do
+    gen.names[#gen.names + 1] = name
+    gen.cases[name] = {
+      kind = kind, threads = tonumber(marks:match("threads=(%d+)")) or 64, blocks = tonumber(marks:match("blocks=(%d+)")) or 1,
+      deterministic = marks:find("deterministic", 1, true) ~= nil, programmatic = marks:find("programmatic", 1, true) ~= nil,
+    }
+  end
 end
 
 local function case_of(spec)
