@@ -12,7 +12,7 @@ for arch in sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100 sm_103 sm_110 sm_120 sm_
     has '^  knobs +family='
     has '^  why +first of the rows'
     has '^    fwd_sm[89]0 +[0-9]+ +[0-9]+ '
-    has '^    bwd_post '
+    has '^    bwd_p(re|ost)'
 done
 good explain "${problem[@]}" --arch sm_80 --json
 that test "$(json forward.status)" = VF_OK

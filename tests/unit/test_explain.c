@@ -114,7 +114,7 @@ START_TEST(the_backward_too) {
     vf_context *context = NULL;
     unit_ok(vf_open(&(vf_options){.backend = VF_BACKEND_CPU}, &context));
     const vf_backward_args args = sample_backward(sample_host);
-    unit_ok(vf_explain_backward(context, &args, "sm_90a", text, sizeof text, NULL));
+    unit_ok(vf_explain_backward(context, &args, "sm_80", text, sizeof text, NULL));
     cJSON *json = cJSON_Parse(text);
     ck_assert_int_eq(entries(json, "kernels"), 4);
     cJSON_Delete(json);
