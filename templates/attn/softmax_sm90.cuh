@@ -153,9 +153,8 @@ struct RowSoftmax {
     }
     // The score that a vast reference was taken from, within float32's resolution.
     DEVICE float vast_score(int r) const { return larger(reference[r] * rcp(factor), -LARGEST); }
-    template <int N>
-    DEVICE void subtract_carefully(float (&s)[N], const bool (&vast)[2], const float (&base)[2],
-                                   const float (&step)[2]) const {
+    template <int N> DEVICE void subtract_carefully(float (&s)[N], const bool (&vast)[2], const float (&base)[2],
+                                                    const float (&step)[2]) const {
         const float origin[2] = {vast_score(0), vast_score(1)};
         const float near[2] = {absolute(origin[0]) * RESOLUTION, absolute(origin[1]) * RESOLUTION};
 #pragma unroll
