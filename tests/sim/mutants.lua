@@ -15,6 +15,7 @@ local runner = require "tests.lua.runner"
 local suite = require "tests.sim.suite"
 local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
+local widths = require "tests.sim.widths"
 
 local SEEDS, VARIANTS, ENOUGH = 3, 3, 0.95
 local LONGEST = 90 -- seconds for the problems of a seed
@@ -65,9 +66,9 @@ local reached -- path -> text in place of the file's, while variants_reached loo
 local read_file = runner.read_file
 _G.read_template = function(path) return reached and reached[path] or read_file(path) end
 
--- The variants whose kernels differ with `text` in place of the template, dearest last; nil if it cannot be expanded.
+-- The first variants whose kernels differ with `text` in place of the template, and texts of such kernels; nil if it cannot be expanded.
 local function variants_reached(path, text)
-  local out = {}
+  local out, texts = {}, {}
   reached = { [path] = text }
   for _, variant in ipairs(variants.list) do
     if includes[variant][path] and variant.knobs.fwd and #out < VARIANTS then
@@ -78,14 +79,14 @@ local function variants_reached(path, text)
           return nil
         end
         if changed ~= original then
-          out[#out + 1] = variant
+          out[#out + 1], texts[#texts + 1] = variant, changed
           break
         end
       end
     end
   end
   reached = nil
-  return out
+  return out, texts
 end
 
 -- ---- one mutant
@@ -111,9 +112,9 @@ local function run_batch(root, variant, seed, batch)
   return status == 124 and "no end" or status > 1 and "crash" or output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or "numbers"
 end
 
--- How a mutant was found: the seed and in a word; or nil and why not: "missed", "does not compile", "not reached".
+-- How a mutant was found: the seed (0: by reading) and in a word; or nil and why not: "missed", "does not compile", "not reached".
 local function try(root, path, mutant)
-  local found_by = variants_reached(path, mutant.text)
+  local found_by, texts = variants_reached(path, mutant.text)
   if not found_by then return nil, "does not compile" end
   if #found_by == 0 then return nil, "not reached" end
   write_file(root .. "/" .. path, mutant.text)
@@ -128,6 +129,9 @@ local function try(root, path, mutant)
       seed_found = how ~= "does not compile" and seed or nil
       break
     end
+  end
+  for i = 1, how == "missed" and mutant.kind == "narrow" and #texts or 0 do
+    if #widths.faults(texts[i], root) > 0 then seed_found, how = 0, "width of an offset" end
   end
   write_file(root .. "/" .. path, assert(read_file(path)))
   return seed_found, how
