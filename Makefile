@@ -281,7 +281,8 @@ SIM_LUA := SIM=$(SIM) WORK=$(BUILD)/sim JOBS=$(JOBS) $(LUA) tests/sim
 SIM_LINES = $(foreach v,$(shell $(LUA) tests/sim/suite.lua list),$(call line,sim/$(v),$(SIM_LUA)/suite.lua run $(v) 1 $(SIM_SEEDS))) \
 $(call line,sim/branches,$(LUA) tests/sim/suite.lua branches) \
 $(call line,sim/calibrate,$(CALIBRATE) $(BUILD)/calibrate-root $(wildcard tests/sim/calibrate/recorded.txt)) \
-$(call line,sim/mutants,$(SIM_LUA)/mutants.lua $(SIM_SHARE)) \
+$(call line,sim/widths,$(SIM_LUA)/widths.lua) \
+$(foreach i,1 2 3 4,$(call line,sim/mutants-$(i),$(SIM_LUA)/mutants.lua $(SIM_SHARE) $(i)/4)) \
 $(call unit_lines,$(SIM_PROGRAMS))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
 PYTHON_LINES = $(call line,python,BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh)
