@@ -132,17 +132,15 @@ function budget.bwd_sm90(r)
     return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, or 64, the same for both"
   end
   local wide = r.tile_n == GROUP_ROWS
-  if wide and (r.softcap or r.head_dim <= 64 or r.head_dim_v <= 64) then
-    return nil, name .. ": tile_n=64 is for head sizes above 64, without softcap"
-  end
   -- dK and dV, S or dP, P packed. Wide: a group has about half the columns.
   local kept = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
   local accumulators = kept // 2 + r.tile_m // 2 + r.tile_m // 4
-  if r.softcap and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 end
+  if r.softcap and not wide and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 end
   if accumulators + 32 > BACKWARD_REGISTERS.compute then
     return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,
       BACKWARD_REGISTERS.compute)
   end
+  local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
   local function lay(k_stages, v_stages, ds_stages)
     local rings = r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES
     local regions = {
@@ -157,7 +155,7 @@ function budget.bwd_sm90(r)
       { "barriers", 8 * (2 * rings + (wide and 3 or 1)) },
     }
     if wide then table.insert(regions, 6, { "p", panel_bytes(r.tile_n, r.tile_m), SWIZZLE }) end
-    if wide and r.dtype == "bf16" then table.insert(regions, 7, { "weights", r.tile_n * r.tile_m * 2 }) end
+    if fine then table.insert(regions, 7, { "weights", r.tile_n * r.tile_m * 2 }) end
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)
   end
   -- What is left of shared memory: the next piece's k first, because k is held longest, then room for dQ to lag behind, then v.
@@ -173,14 +171,14 @@ function budget.bwd_sm90(r)
   facts.k_stages, facts.v_stages, facts.ds_stages, facts.dout_stages = k_stages, v_stages, ds_stages, r.dout_stages
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
-  facts.wide = wide
+  facts.wide, facts.fine_weights = wide, fine
   facts.whole_weights = wide or r.head_dim + r.head_dim_v <= 128
   facts.late_dv = not facts.whole_weights -- a warp stalls where it issues
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
   local seen = {}
   local dk, dv = r.head_dim, r.head_dim_v
-  local dk_first, dv_first = wide and (dk + 63) // 128 * 64 or dk, wide and (dv + 127) // 128 * 64 or dv -- templates/attn/backward_wide.cuh
+  local dk_first, dv_first = wide and (dk + 63) // 128 * 64 or dk, wide and math.min((dv + 127) // 128 * 64, dv) or dv -- templates/attn/backward_wide.cuh
   for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64 } do
     if columns > 0 and not seen[columns] then
       seen[columns] = true

@@ -91,9 +91,9 @@ constexpr int DOUT_OFFSET = $(budget.offsets.dout);
 constexpr int DS_OFFSET = $(budget.offsets.ds);
 //% if budget.wide then
 constexpr int P_OFFSET = $(budget.offsets.p);
-//% if dtype == "bf16" then
+//% if budget.fine_weights then
 constexpr int FINE_WEIGHTS_OFFSET = $(budget.offsets.weights);
-//% end -- dtype
+//% end -- fine_weights
 //% end -- wide
 constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query tiles in the ring of q
 constexpr int PIECES_OFFSET = $(budget.offsets.pieces);

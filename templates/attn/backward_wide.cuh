@@ -2,8 +2,9 @@
 // dV of 64 keys: each sums panels of their columns. The products before that are shared too: the first group makes S and P, the second dP
 // and dS, and both hand their result to the other, and dS to dQ, through shared memory.
 //
-// Weights cross as the operand of dV. dS deserves better than bf16, so there they cross a second time: as 16 bits without a sign, 7 of exponent
-// and 9 of fraction, in the order in which threads hold them. They are at most 1, so that a float32 has its first two bits to spare.
+// Weights cross as the operand of dV. What makes dS of dP crosses a second time, in the order in which threads hold it, where that operand does not
+// serve: with softcap it is weight times slope, and dS deserves better than bf16. It is at most 1, so that a float32 has its first two bits to spare:
+// 16 bits without a sign, 7 of exponent and 9 of fraction.
 
 // ---- Roles: compute ---------------------------------------------------------------------------------------------------
 
@@ -17,16 +18,17 @@ DEVICE u32 pack_weights(float low, float high) {
 DEVICE float low_weight(u32 pair) { return bits_to_float((pair & 0xFFFF) << 14); }
 DEVICE float high_weight(u32 pair) { return bits_to_float((pair & 0xFFFF0000u) >> 2); }
 //% else
+DEVICE u32 pack_weights(float low, float high) { return pack(low, high); }
 DEVICE float low_weight(u32 pair) { return unpack(static_cast<u16>(pair)); }
 DEVICE float high_weight(u32 pair) { return unpack(static_cast<u16>(pair >> 16)); }
 //% end -- dtype
 
 template <Half HALF> struct WideCompute {
-    // Of dK the second group has the larger part, of dV the first: dP has fewer columns to contract than S, if any.
-    static constexpr int DK_SPLIT = QTile::COUNT / 2 * PANEL_COLUMNS,
-                         DV_SPLIT = (DoutTile::COUNT + 1) / 2 * PANEL_COLUMNS;
+    // Of dK the second group has the larger part, of dV the first; of a single panel the other has nothing.
+    static constexpr int DK_SPLIT = QTile::COUNT / 2 * PANEL_COLUMNS;
+    static constexpr int DV_SPLIT = DoutTile::COUNT == 1 ? HEAD_DIM_V : (DoutTile::COUNT + 1) / 2 * PANEL_COLUMNS;
     static constexpr int DK_PANEL = HALF == SCORES ? 0 : DK_SPLIT / PANEL_COLUMNS;  // the first
-    static constexpr int DV_PANEL = HALF == SCORES ? 0 : DV_SPLIT / PANEL_COLUMNS;
+    static constexpr int DV_PANEL = HALF == SCORES ? 0 : (DoutTile::COUNT + 1) / 2;
     static constexpr int DK_COLUMNS = HALF == SCORES ? DK_SPLIT : HEAD_DIM - DK_SPLIT;
     static constexpr int DV_COLUMNS = HALF == SCORES ? DV_SPLIT : HEAD_DIM_V - DV_SPLIT;
 
@@ -43,7 +45,8 @@ template <Half HALF> struct WideCompute {
     Ring<1> p_ring, made_p_ring;
     Ring<PIECE_SLOTS> piece_ring;
 
-    float dk[DK_COLUMNS / 2], dv[DV_COLUMNS / 2];
+    static constexpr int DK_COUNT = DK_COLUMNS > 0 ? DK_COLUMNS / 2 : 1, DV_COUNT = DV_COLUMNS > 0 ? DV_COLUMNS / 2 : 1;
+    float dk[DK_COUNT], dv[DV_COUNT];
     Scores x;  // S, then weights; dP
     Weights p;
     u32 ones[4];
@@ -59,9 +62,9 @@ template <Half HALF> struct WideCompute {
             const int steps = piece().steps;
             if (steps == 0) break;
 #pragma unroll
-            for (int i = 0; i < DK_COLUMNS / 2; i++) dk[i] = 0.0f;
+            for (int i = 0; i < DK_COUNT; i++) dk[i] = 0.0f;
 #pragma unroll
-            for (int i = 0; i < DV_COLUMNS / 2; i++) dv[i] = 0.0f;
+            for (int i = 0; i < DV_COUNT; i++) dv[i] = 0.0f;
             pin(dk);
             pin(dv);
             if constexpr (HALF == SCORES)
@@ -139,6 +142,7 @@ template <Half HALF> struct WideCompute {
         }
     }
 
+    // x = statistics of the columns times ones.
     DEVICE void issue_statistics() {
         const u32 at = shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES;
         wgmma_rs_bf16<TILE_M>(x, ones, plain_descriptor(at, 0, 128), 0);
@@ -149,11 +153,13 @@ template <Half HALF> struct WideCompute {
         const u64 a = KTile::rows_operand(shared + K_OFFSET + k_ring.slot * KTile::BYTES);
         const u64 b = QTile::rows_operand(shared + Q_OFFSET + q_ring.slot * QTile::BYTES);
         wgmma_fence();
+        //% if not softcap then
         issue_statistics();
+        //% end -- not softcap
 #pragma unroll
         for (int k = 0; k < (HEAD_DIM + 15) / 16; k++)
             wgmma_ss<TILE_M, K_MAJOR, K_MAJOR>(x, descriptor_plus(a, KTile::rows_step(k)),
-                                               descriptor_plus(b, QTile::rows_step(k)), 1);
+                                               descriptor_plus(b, QTile::rows_step(k)), SCORES_ACCUMULATE || k > 0);
         wgmma_commit();
         q_ring.advance();
     }
@@ -174,10 +180,16 @@ template <Half HALF> struct WideCompute {
     }
 
     DEVICE void weigh(int &tile) {
-        weigher.weigh(x, p, [&](Scores &scores) {
+        const auto hide_scores = [&](Scores &scores) {
             const Band limits = band(tile);
             if (limits.hides(0)) limits.hide(scores, first_row(), -infinity());
-        });
+        };
+        //% if softcap then
+        const u32 newest = (q_ring.slot + Q_STAGES - 1) % Q_STAGES;
+        weigher.weigh(x, p, p, shared + STATISTICS_OFFSET + newest * STATISTICS_BYTES, hide_scores);
+        //% else
+        weigher.weigh(x, p, hide_scores);
+        //% end -- softcap
         next(tile);
     }
     DEVICE void put_weights() {
@@ -185,7 +197,7 @@ template <Half HALF> struct WideCompute {
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++)
             stmatrix_x4(fragment(shared + P_OFFSET, k), p[k][0], p[k][1], p[k][2], p[k][3]);
-            //% if dtype == "bf16" then
+            //% if budget.fine_weights then
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
@@ -203,7 +215,7 @@ template <Half HALF> struct WideCompute {
     DEVICE void get_weights() {
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
-            //% if dtype == "bf16" then
+            //% if budget.fine_weights then
             const Vector4 word = load_shared(own_weights(k));
             p[k][0] = word.x;
             p[k][1] = word.y;
@@ -214,7 +226,7 @@ template <Half HALF> struct WideCompute {
             //% end -- dtype
         }
     }
-    //% if dtype == "bf16" then
+    //% if budget.fine_weights then
     DEVICE u32 own_weights(int k) const {
         return shared + FINE_WEIGHTS_OFFSET + (k * GROUP_THREADS + thread_index() % GROUP_THREADS) * 16;
     }
@@ -247,10 +259,12 @@ template <Half HALF> struct WideCompute {
         const u64 a = DsTile::rows_operand(shared + P_OFFSET);
         const u64 b = DoutTile::columns_operand(dout_tile() + DV_PANEL * DoutTile::PANEL_BYTES);
         wgmma_fence();
+        if constexpr (DV_COLUMNS > 0) {
 #pragma unroll
-        for (int k = 0; k < TILE_M / 16; k++)
-            wgmma_ss<DV_COLUMNS, K_MAJOR, MN_MAJOR>(dv, descriptor_plus(a, DsTile::rows_step(k)),
-                                                    descriptor_plus(b, DoutTile::columns_step(k)), 1);
+            for (int k = 0; k < TILE_M / 16; k++)
+                wgmma_ss<DV_COLUMNS, K_MAJOR, MN_MAJOR>(dv, descriptor_plus(a, DsTile::rows_step(k)),
+                                                        descriptor_plus(b, DoutTile::columns_step(k)), 1);
+        }
         wgmma_commit();
     }
     DEVICE void release_dv() {
@@ -267,10 +281,12 @@ template <Half HALF> struct WideCompute {
         const u64 a = DsTile::rows_operand(ds_tile(ds_ring.slot));
         const u64 b = QTile::columns_operand(q + DK_PANEL * QTile::PANEL_BYTES);
         wgmma_fence();
+        if constexpr (DK_COLUMNS > 0) {
 #pragma unroll
-        for (int k = 0; k < TILE_M / 16; k++)
-            wgmma_ss<DK_COLUMNS, K_MAJOR, MN_MAJOR>(dk, descriptor_plus(a, DsTile::rows_step(k)),
-                                                    descriptor_plus(b, QTile::columns_step(k)), 1);
+            for (int k = 0; k < TILE_M / 16; k++)
+                wgmma_ss<DK_COLUMNS, K_MAJOR, MN_MAJOR>(dk, descriptor_plus(a, DsTile::rows_step(k)),
+                                                        descriptor_plus(b, QTile::columns_step(k)), 1);
+        }
         wgmma_commit();
     }
     DEVICE void release_dk() {
@@ -283,9 +299,11 @@ template <Half HALF> struct WideCompute {
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
         const int head = piece().key_head, row = piece().block * TILE_N + first_row();
-        store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), DV_PANEL * PANEL_COLUMNS, row, q.k_len, dv,
-                          1.0f / WEIGHT_UNIT);
-        store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), DK_PANEL * PANEL_COLUMNS, row, q.k_len, dk,
-                          args.scale / WEIGHT_UNIT);
+        if constexpr (DV_COLUMNS > 0)
+            store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), DV_PANEL * PANEL_COLUMNS, row, q.k_len, dv,
+                              1.0f / WEIGHT_UNIT);
+        if constexpr (DK_COLUMNS > 0)
+            store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), DK_PANEL * PANEL_COLUMNS, row, q.k_len, dk,
+                              args.scale / WEIGHT_UNIT);
     }
 };
