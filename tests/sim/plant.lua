@@ -2,7 +2,8 @@
 -- that are calls are removed, comparisons shifted by one, conditions forced, phases flipped, counts and bytes changed, offsets
 -- narrowed, clears left out, loops cut short, operands swapped.
 --
--- Of what stands in comments, directives, static_asserts and declarations nothing is changed.
+-- Of what stands in comments, directives, static_asserts, declarations and the heads of unrolled loops (whose bounds are constants that the
+-- compiler sees) nothing is changed.
 
 local plant = {}
 
@@ -10,6 +11,7 @@ local plant = {}
 local function code_of(text)
   local function blank(part) return (part:gsub("[^\n]", " ")) end
   text = text:gsub("//[^\n]*", blank)
+  text = text:gsub("#pragma unroll%s*for %b()", blank)
   text = text:gsub("#[^\n]*", blank)
   text = text:gsub("%f[%w_]static_assert%b()", blank)
   text = text:gsub("\"[^\"\n]*\"", blank)
@@ -63,7 +65,8 @@ end
 local function conditions(code, add)
   for from, stop in code:gmatch("%f[%w_]if ()%b()()") do
     add("condition", from, stop - 1, "(true)")
-    add("condition", from, stop - 1, "(false)")
+    -- Never doing a single call is the call removed.
+    if not code:find("^%s+[%w_:%.<>, %-]+%b();", stop) then add("condition", from, stop - 1, "(false)") end
   end
   for from, sign, stop in code:gmatch("() (&&) ()") do add("condition", from + 1, stop - 2, sign == "&&" and "||") end
 end
