@@ -240,6 +240,7 @@ static void stack_access(char *p, size_t bytes, bool write, const void *pc) {
     const size_t offset = static_cast<size_t>(p - self->stack->low);
     for (size_t word = offset / 4; word < (offset + bytes + 3) / 4 && word < STACK_BYTES / 4; word++)
         self->stack->touched[word] = self->stack->fences;
+    if (self->flights.empty() || p >= self->flights_high || p + bytes <= self->flights_low) return;
     for (const Flight &flight : self->flights)
         if (p < flight.high && p + bytes > flight.low && (write || flight.accumulator)) {
             find(write ? "register written while a wgmma uses it" : "accumulator read before its wgmma has completed",

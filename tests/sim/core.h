@@ -111,6 +111,7 @@ struct Fiber {
     bool fenced;
     u32 issued, product_group;
     std::vector<Flight> flights;
+    char *flights_low, *flights_high;  // all of them lie between
 
     u32 lane() const { return index % WARP; }
     Actor actor() const { return {index, clock[index], clock, true}; }

@@ -80,6 +80,12 @@ static float &accumulator(u32 lane, u32 i) {
     return d[lane / 4 + 8 * (i >> 1 & 1)][8 * (i >> 2) + 2 * (lane % 4) + (i & 1)];
 }
 
+__attribute__((target_clones("avx2", "default"))) static void add_product(u32 columns) {
+    for (u32 row = 0; row < 16; row++)
+        for (u32 k = 0; k < 16; k++)
+            for (u32 column = 0; column < columns; column++) d[row][column] += a[row][k] * b[k][column];
+}
+
 static void happen(Warp &warp, WarpProduct &op) {
     const Product &first = op.of[0];
     static Clock view;
@@ -96,9 +102,7 @@ static void happen(Warp &warp, WarpProduct &op) {
                   [](u32 row, u32 k) -> float & { return b[k][row]; });
     for (u32 lane = 0; lane < WARP; lane++)
         for (u32 i = 0; i < first.columns / 2; i++) accumulator(lane, i) = first.accumulate ? op.of[lane].d[i] : 0.0f;
-    for (u32 row = 0; row < 16; row++)
-        for (u32 k = 0; k < 16; k++)
-            for (u32 column = 0; column < first.columns; column++) d[row][column] += a[row][k] * b[k][column];
+    add_product(first.columns);
     for (u32 lane = 0; lane < WARP; lane++)
         for (u32 i = 0; i < first.columns / 2; i++) op.of[lane].d[i] = accumulator(lane, i);
     op.done = true;
@@ -133,6 +137,12 @@ static void check_fence(const void *pointer, size_t bytes, const void *pc) {
 // Registers are the product's from now to its wait.
 static void take_off(const void *pointer, size_t bytes, bool is_accumulator) {
     char *low = const_cast<char *>(static_cast<const char *>(pointer)), *high = low + bytes;
+    if (self->flights.empty()) {
+        self->flights_low = low;
+        self->flights_high = high;
+    }
+    self->flights_low = std::min(self->flights_low, low);
+    self->flights_high = std::max(self->flights_high, high);
     for (Flight &f : self->flights)
         if (f.accumulator == is_accumulator && f.group == self->product_group && low <= f.high && high >= f.low) {
             f.low = std::min(f.low, low);
