@@ -72,17 +72,16 @@ local function variants_reached(path, text)
   reached = { [path] = text }
   for _, variant in ipairs(variants.list) do
     if includes[variant][path] and variant.knobs.fwd and #out < VARIANTS then
+      local before = #texts
       for spec, original in pairs(originals[variant]) do
         local ok, changed = pcall(gen.source, spec)
         if not ok then
           reached = nil
           return nil
         end
-        if changed ~= original then
-          out[#out + 1], texts[#texts + 1] = variant, changed
-          break
-        end
+        if changed ~= original then texts[#texts + 1] = changed end
       end
+      if #texts > before then out[#out + 1] = variant end
     end
   end
   reached = nil
