@@ -243,6 +243,8 @@ bool bundle_find_kernel(const struct bundle *bundle, const char *spec, struct bu
 const char *bundle_image(const struct bundle_kernel *kernel, struct buf *image) {
     unsigned char digest[HASH_SIZE];
     const size_t size = (size_t)kernel->image_size;
+    // Before memory is asked for: the frame knows its size too.
+    if (ZSTD_getFrameContentSize(kernel->frame.data, kernel->frame.size) != kernel->image_size) return "is damaged";
     char *bytes = buf_extend(image, size);
     if (!bytes) return "does not fit into memory";
     const size_t got = ZSTD_decompress(bytes, size, kernel->frame.data, kernel->frame.size);

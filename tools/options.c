@@ -169,7 +169,7 @@ static int store(const struct verb *verb, const struct option *option, const cha
 static int read_option(int argc, char **argv, int *at, struct options *options) {
     const struct verb *verb = options->verb;
     const char *word = argv[*at], *value = NULL;
-    struct option option;
+    struct option option = {.name = NULL};
     bool found = false;
     if (word[1] == '-') {
         const char *name = word + 2;

@@ -96,7 +96,7 @@ START_TEST(samples_are_spread_and_repeat) {
     for (int i = 0; i < 1000; i++) {
         ck_assert_int_eq(first[i], second[i]);
         marked += first[i];
-        quarter += first[i] && i < 250;
+        quarter += i < 250 && first[i];
     }
     ck_assert_uint_eq(marked, 64);
     ck_assert(first[7] && quarter >= 12 && quarter <= 20);
