@@ -154,6 +154,7 @@ function budget.bwd_sm90(r)
       { "work", WORK_BYTES // 2 },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1)) },
     }
+    if not wide then table.insert(regions, 7, { "zeros", r.tile_m * 16 }) end
     if wide then table.insert(regions, 6, { "p", panel_bytes(r.tile_n, r.tile_m), SWIZZLE }) end
     if fine then table.insert(regions, 7, { "weights", r.tile_n * r.tile_m * 2 }) end
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)

@@ -96,6 +96,9 @@ constexpr int FINE_WEIGHTS_OFFSET = $(budget.offsets.weights);
 //% end -- fine_weights
 //% end -- wide
 constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query tiles in the ring of q
+//% if not budget.wide then
+constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of every tile of statistics
+//% end -- not wide
 constexpr int PIECES_OFFSET = $(budget.offsets.pieces);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
@@ -108,6 +111,8 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
                   P_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES && STATISTICS_OFFSET - P_OFFSET >= DsTile::BYTES &&
                   //% else
                   STATISTICS_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
+                  PIECES_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
                   //% end -- wide
                   PIECES_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
@@ -206,7 +211,7 @@ KERNEL(THREADS, 1) $(entry)(PARAMETER BackwardSm90Args args) {
         prefetch_tensor_map(args.dout);
     }
     // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
-    for (int i = thread_index(); i < Q_STAGES * STATISTICS_BYTES / 16; i += THREADS)
+    for (int i = thread_index(); i < (Q_STAGES + $(budget.wide and 0 or 1)) * STATISTICS_BYTES / 16; i += THREADS)
         store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
     fence_async_proxy();
     block_sync();

@@ -200,7 +200,7 @@ struct Compute {
     // acc = statistics of the columns times ones.
     DEVICE void issue_statistics(Scores &acc, const u32 (&ones)[4]) const {
         const u32 at = statistics();
-        wgmma_rs_bf16<TILE_M>(acc, ones, plain_descriptor(at, 0, 128), 0);
+        wgmma_rs_bf16<TILE_M>(acc, ones, plain_descriptor(at, shared + ZEROS_OFFSET - at, 128), 0);
     }
     // S^T of the newest query tile, with its shift.
     DEVICE void issue_scores() {

@@ -5,7 +5,8 @@
 //     columns 3 4 5   -delta:                 gradients of scores are weight * (gradient of weight - delta)
 //     columns 6 7     zeros
 //
-// A product contracts 16 columns; the other 8 are these again, by the descriptor, times zeros.
+// A product contracts 16 columns. The other 8 are a block of zeros that all tiles share, or, in wide heads, which have no room for it, these again
+// times zeros, by a descriptor without a step.
 //
 // A product that begins with this matrix times ones arrives with the statistic added: no thread loads one, no thread subtracts one.
 

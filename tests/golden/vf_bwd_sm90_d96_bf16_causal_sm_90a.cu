@@ -2,7 +2,7 @@
 //
 //   varflash show --spec 'kernel=bwd_sm90 arch=sm_90a dtype=bf16 head_dim=96 head_dim_v=96 mask=causal softcap=0 tile_m=64 tile_n=128 stages=3 dout_stages=2'
 //
-// Budget: 512 threads, 216840 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
+// Budget: 512 threads, 217864 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
 
 // ---- Contract ---------------------------------------------------------------------------------------------------------
 //
@@ -662,7 +662,8 @@ struct Mask {
 //     columns 3 4 5   -delta:                 gradients of scores are weight * (gradient of weight - delta)
 //     columns 6 7     zeros
 //
-// A product contracts 16 columns; the other 8 are these again, by the descriptor, times zeros.
+// A product contracts 16 columns. The other 8 are a block of zeros that all tiles share, or, in wide heads, which have no room for it, these again
+// times zeros, by a descriptor without a step.
 //
 // A product that begins with this matrix times ones arrives with the statistic added: no thread loads one, no thread subtracts one.
 
@@ -1398,19 +1399,22 @@ constexpr int Q_OFFSET = 98304;
 constexpr int DOUT_OFFSET = 147456;
 constexpr int DS_OFFSET = 180224;
 constexpr int STATISTICS_OFFSET = 212992;  // of the query tiles in the ring of q
-constexpr int PIECES_OFFSET = 216064;
-constexpr int WORK_OFFSET = 216448;
-constexpr int BARRIERS_OFFSET = 216576;
+constexpr int ZEROS_OFFSET = 216064;  // columns 8 ... 15 of every tile of statistics
+constexpr int PIECES_OFFSET = 217088;
+constexpr int WORK_OFFSET = 217472;
+constexpr int BARRIERS_OFFSET = 217600;
 constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
 constexpr int BARRIERS = 2 * RINGS + 1;
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
                   DS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
                   STATISTICS_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
+                  PIECES_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
                   PIECES_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
-                  BARRIERS_OFFSET + 8 * BARRIERS == 216840,
+                  BARRIERS_OFFSET + 8 * BARRIERS == 217864,
               "the kernel and its budget agree");
 
 DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
@@ -1961,7 +1965,7 @@ struct Compute {
     // acc = statistics of the columns times ones.
     DEVICE void issue_statistics(Scores &acc, const u32 (&ones)[4]) const {
         const u32 at = statistics();
-        wgmma_rs_bf16<TILE_M>(acc, ones, plain_descriptor(at, 0, 128), 0);
+        wgmma_rs_bf16<TILE_M>(acc, ones, plain_descriptor(at, shared + ZEROS_OFFSET - at, 128), 0);
     }
     // S^T of the newest query tile, with its shift.
     DEVICE void issue_scores() {
@@ -2038,7 +2042,7 @@ KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) 
         prefetch_tensor_map(args.dout);
     }
     // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
-    for (int i = thread_index(); i < Q_STAGES * STATISTICS_BYTES / 16; i += THREADS)
+    for (int i = thread_index(); i < (Q_STAGES + 1) * STATISTICS_BYTES / 16; i += THREADS)
         store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
     fence_async_proxy();
     block_sync();
