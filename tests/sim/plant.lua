@@ -94,10 +94,10 @@ local function widths(code, add)
   end
 end
 
--- Loops that leave out a turn: `continue` for a part of the values of their variable.
+-- Loops that leave out all turns but the first.
 local function loops(code, add)
-  for _, variable, stop in code:gmatch("%f[%w_]for %((%w+) (%w+) = [^;\n]*;[^;\n]*;[^{}\n]*%) {()") do
-    add("continue", stop, stop - 1, (" if (%s %% 2 == 1) continue;"):format(variable))
+  for _, variable, first, stop in code:gmatch("%f[%w_]for %((%w+) (%w+) = ([^;\n]*);[^;\n]*;[^{}\n]*%) {()") do
+    add("continue", stop, stop - 1, (" if (%s != %s) continue;"):format(variable, first))
   end
 end
 
