@@ -40,6 +40,7 @@ static NamedBarrier &enter(u32 id, u32 threads, const void *pc) {
 void barrier_sync(u32 id, u32 threads) {
     const void *pc = CALLER;
     NamedBarrier &b = enter(id, threads, pc);
+    TRACE("barrier %u: sync, %u of %u threads are there", id, b.arrived, b.expected);
     if (b.arrived == b.expected) {
         barrier_complete(b);
     } else {
@@ -51,6 +52,7 @@ void barrier_sync(u32 id, u32 threads) {
 }
 void barrier_arrive(u32 id, u32 threads) {
     NamedBarrier &b = enter(id, threads, CALLER);
+    TRACE("barrier %u: arrive, %u of %u threads are there", id, b.arrived, b.expected);
     if (b.arrived == b.expected) barrier_complete(b);
     maybe_yield();
 }

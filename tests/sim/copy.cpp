@@ -18,6 +18,7 @@ static void perform(Fiber &fiber, size_t index) {
     block->async_pending--;
     progress++;
     statistics.copies++;
+    TRACE("cp.async of thread %u happens: shared %#x, %u bytes", fiber.index, op.shared, op.bytes);
     Fiber *running = self;
     self = nullptr;
     const Actor actor = {block->async_entry + fiber.index, op.time, op.view->data(), true};
@@ -47,6 +48,7 @@ void async_commit() {
 }
 void async_wait(u32 pending) {
     Fiber &f = *self;
+    TRACE("cp.async: waits until %u groups are pending", pending);
     if (pending >= f.async_groups.size()) return;
     const size_t complete = f.async_groups.size() - pending;  // the groups below
     // In any order: nothing orders copies among themselves.

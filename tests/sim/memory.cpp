@@ -205,6 +205,7 @@ void global_wait_equal(const u32 *p, u32 expected) {
     for (;;) {
         if (!global_access(accessor(), p, sizeof *p, Effect::POLL, pc)) abandon();
         if (*p == expected) break;
+        TRACE("acquire: %p is %u, waits for %u", static_cast<const void *>(p), *p, expected);
         flag_waiters.emplace(p, self);
         park(Wait::GLOBAL, *p, expected, pc);
     }
@@ -215,6 +216,7 @@ void global_wait_equal(const u32 *p, u32 expected) {
 void global_release_add(u32 *p, u32 value) {
     if (!global_access(accessor(), p, sizeof *p, Effect::ATOMIC, CALLER)) abandon();
     *p += value;
+    TRACE("release: %p becomes %u", static_cast<const void *>(p), *p);
     if (!options.no_hazards) {  // cumulative: what this thread knows of other blocks goes along
         Flag &flag = flags[p];
         flag_publish(flag, block->id, self->clock, block->entries);

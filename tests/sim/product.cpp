@@ -107,6 +107,7 @@ static void happen(Warp &warp, WarpProduct &op) {
         for (u32 i = 0; i < first.columns / 2; i++) op.of[lane].d[i] = accumulator(lane, i);
     op.done = true;
     statistics.products++;
+    TRACE("wgmma of warp %u happens: 64 x %u, b %#llx", warp.id, first.columns, first.b);
 }
 
 bool product_ready(const Warp &warp) {
@@ -237,6 +238,7 @@ static void complete_wait() {
     }
 }
 void wgmma_wait(u32 pending) {
+    TRACE("wgmma: waits until %u groups are pending", pending);
     const i64 below = static_cast<i64>(self->product_group) - pending;
     wait_pc = CALLER;
     complete_below = below;
