@@ -121,7 +121,7 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 88, 4, 2 -- templates/bwd_sm90.cu
+local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 96, 4, 2 -- templates/bwd_sm90.cu
 
 function budget.bwd_sm90(r)
   local name = ("bwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n)
@@ -132,10 +132,13 @@ function budget.bwd_sm90(r)
     return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, or 64, the same for both"
   end
   local wide = r.tile_n == GROUP_ROWS
+  if not wide and (r.head_dim > 128 or r.head_dim_v > 128) then
+    return nil, name .. ": tile_n=128 is for head sizes up to 128"
+  end
   -- dK and dV, S or dP, P packed. Wide: a group has about half the columns.
   local kept = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
   local accumulators = kept // 2 + r.tile_m // 2 + r.tile_m // 4
-  if r.softcap and not wide and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 end
+  if r.softcap and not wide and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 + 8 end
   if accumulators + 32 > BACKWARD_REGISTERS.compute then
     return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,
       BACKWARD_REGISTERS.compute)
@@ -179,7 +182,8 @@ function budget.bwd_sm90(r)
   facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
   local seen = {}
   local dk, dv = r.head_dim, r.head_dim_v
-  local dk_first, dv_first = wide and (dk + 63) // 128 * 64 or dk, wide and math.min((dv + 127) // 128 * 64, dv) or dv -- templates/attn/backward_wide.cuh
+  local dk_first, dv_first = dk, dv
+  if wide then dk_first, dv_first = (dk + 63) // 128 * 64, math.min((dv + 127) // 128 * 64, dv) end -- templates/attn/backward_wide.cuh
   for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64 } do
     if columns > 0 and not seen[columns] then
       seen[columns] = true

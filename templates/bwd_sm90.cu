@@ -78,6 +78,7 @@ struct Piece {
     int key_head, block;
     int begin, end;                // query tiles, of every head; walked from end - 1 down
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
+    int lower, upper;              // Band's, of query tile 0
     int first_from;                // of query tiles from this one on, this key tile is the first that adds to dQ
     int last_below;                // of query tiles below this one, it is the last
     int steps;                     // over all heads of the group; 0: no work is left
@@ -120,6 +121,11 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
                   BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
               "the kernel and its budget agree");
 
+DEVICE Band band_of(const Piece &piece, int tile) {
+    const int first = tile * TILE_M;
+    return {piece.sequence.k_len - piece.block * TILE_N, piece.sequence.q_len - first, piece.lower + first,
+            piece.upper + first};
+}
 DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ struct Compute {
     DEVICE void hide(Scores &x, int tile, float value) const {
         const Piece &work = piece();
         if (static_cast<u32>(tile - work.whole_begin) < static_cast<u32>(work.whole_count)) return;
-        const Band band(work.sequence, args.window_left, args.window_right, tile, work.block);
+        const Band band = band_of(work, tile);
         if (band.hides(group * GROUP_ROWS)) band.hide(x, first_row(), value);
     }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {

@@ -41,7 +41,8 @@ struct Scheduler {
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
                 publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                               larger(whole.end - whole.begin, 0), work.block > 0 ? before.end : 0,
+                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                               edge(work, args.window_right), work.block > 0 ? before.end : 0,
                                after.end > after.begin ? after.begin : tiles.end,
                                (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
@@ -52,6 +53,16 @@ struct Scheduler {
     }
 
   private:
+    // An edge of the mask as row - column of the piece's keys and the first query tile, if it is near enough for any tile to tell.
+    static DEVICE int edge(const Work &work, i64 offset) {
+        constexpr i64 FAR = 1 << 10, LONGEST = 1 << 30;
+        const Sequence &s = work.sequence;
+        //% if mask == "causal" then
+        offset = 0;
+        //% end -- mask
+        const i64 at = static_cast<i64>(s.k_len) - s.q_len - static_cast<i64>(work.block) * TILE_N + offset;
+        return static_cast<int>(larger(-LONGEST - FAR, smaller(at, FAR)));
+    }
     DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
         if (lane_index() == 0) {
             mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);

@@ -90,9 +90,6 @@ template <Half HALF> struct WideCompute {
     DEVICE u32 ds_tile(u32 slot) const { return shared + DS_OFFSET + slot * DsTile::BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return warp * 16 + lane_index() / 4; }
-    DEVICE Band band(int tile) const {
-        return Band(piece().sequence, args.window_left, args.window_right, tile, piece().block);
-    }
     DEVICE void next(int &tile) const {
         if (--tile < piece().begin) tile = piece().end - 1;
     }
@@ -181,7 +178,7 @@ template <Half HALF> struct WideCompute {
 
     DEVICE void weigh(int &tile) {
         const auto hide_scores = [&](Scores &scores) {
-            const Band limits = band(tile);
+            const Band limits = band_of(piece(), tile);
             if (limits.hides(0)) limits.hide(scores, first_row(), -infinity());
         };
         //% if softcap then
@@ -233,7 +230,7 @@ template <Half HALF> struct WideCompute {
     //% end -- dtype
     // dS = P dP. Hidden gradients, which may be anything, become 0.
     DEVICE void put_gradients(int &tile) {
-        const Band limits = band(tile);
+        const Band limits = band_of(piece(), tile);
         if (limits.hides(0)) limits.hide(x, first_row(), 0.0f);
         next(tile);
         mbarrier_wait(barriers.ds_empty(made_ring.slot), made_ring.parity ^ 1);

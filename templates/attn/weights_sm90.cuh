@@ -22,29 +22,13 @@ constexpr u32 UNIT_PAIR = $(dtype == "bf16" and "0x78007800u" or "0x3C003C00u");
 using Scores = float[TILE_M / 2];
 using Weights = u32[TILE_M / 16][4];  // operands of A: columns 16 k ... of an accumulator, packed, are fragment k
 
-DEVICE constexpr int key_of(int i) { return i / 2 % 2 * 8; }
 DEVICE constexpr int query_of(int i) { return i / 4 * 8 + i % 2; }
 
 // Which elements of a pair of tiles are visible. Rows and columns are relative to the tiles.
 struct Band {
     int key_end, query_end;  // that exist
-    int lower, upper;        // lower <= row - column <= upper
+    int lower, upper;        // lower <= row - column <= upper, as far as the mask asks for them
 
-    DEVICE Band(const Sequence &s, int left, int right, int query_tile, int key_tile)
-        : key_end(s.k_len - key_tile * TILE_N), query_end(s.q_len - query_tile * TILE_M) {
-        constexpr i64 FAR = 1 << 20;
-        const i64 diagonal = key_end - query_end;  // a query's own key, where the mask is causal
-        //% if mask == "full" then
-        lower = -static_cast<int>(FAR);
-        upper = static_cast<int>(FAR + 0 * (diagonal + left + right));
-        //% elseif mask == "causal" then
-        lower = -static_cast<int>(FAR);
-        upper = static_cast<int>(diagonal + 0 * (left + right));
-        //% else
-        lower = static_cast<int>(larger(-FAR, smaller(FAR, diagonal - left)));
-        upper = static_cast<int>(larger(-FAR, smaller(FAR, diagonal + right)));
-        //% end -- mask
-    }
     // Whether any of 64 rows from `row` on hides one of the tile's columns.
     DEVICE bool hides(int row) const {
         bool some = key_end < row + 64 || query_end < TILE_M;
@@ -59,24 +43,21 @@ struct Band {
     // Selects `value` where a row does not see a column; row: that of element 0.
     DEVICE void hide(Scores &x, int row, float value) const {
         const int column = lane_index() % 4 * 2;
-        const bool key_exists[2] = {row < key_end, row + 8 < key_end};
-        const int end = query_end - column;
-        //% if mask ~= "full" then
-        const int most = upper - row + column;
-        //% end -- mask
-        //% if mask == "window" then
-        const int least = lower - row + column;
-        //% end -- mask
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) {
-            bool visible = key_exists[key_of(i) / 8] && query_of(i) < end;
+        for (int half = 0; half < 2; half++, row += 8) {
+            int begin = 0, end = query_end;  // columns that the row sees
             //% if mask ~= "full" then
-            visible = visible && key_of(i) - query_of(i) <= most;
+            begin = row - upper;
             //% end -- mask
             //% if mask == "window" then
-            visible = visible && key_of(i) - query_of(i) >= least;
+            end = smaller(end, row - lower + 1);
             //% end -- mask
-            if (!visible) x[i] = value;
+            if (row >= key_end) end = 0;
+            begin -= column;
+            end -= column;
+#pragma unroll
+            for (int i = 2 * half; i < TILE_M / 2; i += i % 2 ? 3 : 1)
+                if (query_of(i) < begin || query_of(i) >= end) x[i] = value;
         }
     }
 };

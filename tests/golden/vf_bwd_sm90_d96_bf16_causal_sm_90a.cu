@@ -737,21 +737,13 @@ constexpr u32 UNIT_PAIR = 0x78007800u;  // WEIGHT_UNIT twice, as fp16
 using Scores = float[TILE_M / 2];
 using Weights = u32[TILE_M / 16][4];  // operands of A: columns 16 k ... of an accumulator, packed, are fragment k
 
-DEVICE constexpr int key_of(int i) { return i / 2 % 2 * 8; }
 DEVICE constexpr int query_of(int i) { return i / 4 * 8 + i % 2; }
 
 // Which elements of a pair of tiles are visible. Rows and columns are relative to the tiles.
 struct Band {
     int key_end, query_end;  // that exist
-    int lower, upper;        // lower <= row - column <= upper
+    int lower, upper;        // lower <= row - column <= upper, as far as the mask asks for them
 
-    DEVICE Band(const Sequence &s, int left, int right, int query_tile, int key_tile)
-        : key_end(s.k_len - key_tile * TILE_N), query_end(s.q_len - query_tile * TILE_M) {
-        constexpr i64 FAR = 1 << 20;
-        const i64 diagonal = key_end - query_end;  // a query's own key, where the mask is causal
-        lower = -static_cast<int>(FAR);
-        upper = static_cast<int>(diagonal + 0 * (left + right));
-    }
     // Whether any of 64 rows from `row` on hides one of the tile's columns.
     DEVICE bool hides(int row) const {
         bool some = key_end < row + 64 || query_end < TILE_M;
@@ -761,14 +753,16 @@ struct Band {
     // Selects `value` where a row does not see a column; row: that of element 0.
     DEVICE void hide(Scores &x, int row, float value) const {
         const int column = lane_index() % 4 * 2;
-        const bool key_exists[2] = {row < key_end, row + 8 < key_end};
-        const int end = query_end - column;
-        const int most = upper - row + column;
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) {
-            bool visible = key_exists[key_of(i) / 8] && query_of(i) < end;
-            visible = visible && key_of(i) - query_of(i) <= most;
-            if (!visible) x[i] = value;
+        for (int half = 0; half < 2; half++, row += 8) {
+            int begin = 0, end = query_end;  // columns that the row sees
+            begin = row - upper;
+            if (row >= key_end) end = 0;
+            begin -= column;
+            end -= column;
+#pragma unroll
+            for (int i = 2 * half; i < TILE_M / 2; i += i % 2 ? 3 : 1)
+                if (query_of(i) < begin || query_of(i) >= end) x[i] = value;
         }
     }
 };
@@ -1387,6 +1381,7 @@ struct Piece {
     int key_head, block;
     int begin, end;                // query tiles, of every head; walked from end - 1 down
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
+    int lower, upper;              // Band's, of query tile 0
     int first_from;                // of query tiles from this one on, this key tile is the first that adds to dQ
     int last_below;                // of query tiles below this one, it is the last
     int steps;                     // over all heads of the group; 0: no work is left
@@ -1417,6 +1412,11 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
                   BARRIERS_OFFSET + 8 * BARRIERS == 217864,
               "the kernel and its budget agree");
 
+DEVICE Band band_of(const Piece &piece, int tile) {
+    const int first = tile * TILE_M;
+    return {piece.sequence.k_len - piece.block * TILE_N, piece.sequence.q_len - first, piece.lower + first,
+            piece.upper + first};
+}
 DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
@@ -1518,7 +1518,8 @@ struct Scheduler {
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
                 publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                               larger(whole.end - whole.begin, 0), work.block > 0 ? before.end : 0,
+                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                               edge(work, args.window_right), work.block > 0 ? before.end : 0,
                                after.end > after.begin ? after.begin : tiles.end,
                                (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
@@ -1529,6 +1530,14 @@ struct Scheduler {
     }
 
   private:
+    // An edge of the mask as row - column of the piece's keys and the first query tile, if it is near enough for any tile to tell.
+    static DEVICE int edge(const Work &work, i64 offset) {
+        constexpr i64 FAR = 1 << 10, LONGEST = 1 << 30;
+        const Sequence &s = work.sequence;
+        offset = 0;
+        const i64 at = static_cast<i64>(s.k_len) - s.q_len - static_cast<i64>(work.block) * TILE_N + offset;
+        return static_cast<int>(larger(-LONGEST - FAR, smaller(at, FAR)));
+    }
     DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
         if (lane_index() == 0) {
             mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
@@ -1865,7 +1874,7 @@ struct Compute {
     DEVICE void hide(Scores &x, int tile, float value) const {
         const Piece &work = piece();
         if (static_cast<u32>(tile - work.whole_begin) < static_cast<u32>(work.whole_count)) return;
-        const Band band(work.sequence, args.window_left, args.window_right, tile, work.block);
+        const Band band = band_of(work, tile);
         if (band.hides(group * GROUP_ROWS)) band.hide(x, first_row(), value);
     }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
