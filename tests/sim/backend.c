@@ -1,7 +1,8 @@
 // backend.c - `--backend sim:SETTINGS` of build/varflash-sim: linking this file adds the simulator to the command.
 //
 // Settings, all optional: seed=N (1), sms=N (2), cc=80|90 (90), resident=1...3 (the seed chooses), order=index|any (index), lanes=together|strict (together),
-// hazards=0, trace=N (print the last N events before a finding), findings=N (a launch stops there), fail=N (the N-th driver call fails), banks=1, cache=FOLDER (of compiled kernels).
+// hazards=0, trace=N (print the last N events before a finding), findings=N (a launch stops there), fail=N (the N-th driver call fails), banks=1, cache=FOLDER (of compiled
+// kernels), coverage=1 (they write gcov's files into that folder; engine.h).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct setting {
     long long low, high, value;
 };
 
-enum { SEED, SMS, CC, RESIDENT, HAZARDS, TRACE, FINDINGS, FAIL, BANKS, SETTINGS };
+enum { SEED, SMS, CC, RESIDENT, HAZARDS, TRACE, FINDINGS, FAIL, BANKS, COVERAGE, SETTINGS };
 
 static const char *read_number(const char *text, struct setting *setting) {
     char *end;
@@ -33,7 +34,8 @@ static const char *read_settings(char *text, struct sim_device *device) {
     // ORDER the enumeration above
     struct setting settings[SETTINGS] = {{"seed", 0, INT64_MAX, 1}, {"sms", 1, 1024, 2},       {"cc", 80, 90, 90},
                                          {"resident", 0, 3, 0},     {"hazards", 0, 1, 1},      {"trace", 0, 1 << 20, 0},
-                                         {"findings", 0, 1000, 0},  {"fail", 0, INT32_MAX, 0}, {"banks", 0, 1, 0}};
+                                         {"findings", 0, 1000, 0},  {"fail", 0, INT32_MAX, 0}, {"banks", 0, 1, 0},
+                                         {"coverage", 0, 1, 0}};
     const char *cache = CACHE;
     bool any = false, strict = false;
     for (char *word = strtok_r(text, ",", &text); word; word = strtok_r(NULL, ",", &text)) {
@@ -67,6 +69,7 @@ static const char *read_settings(char *text, struct sim_device *device) {
                                               .strict_lanes = strict,
                                               .no_hazards = !settings[HAZARDS].value,
                                               .banks = settings[BANKS].value != 0,
+                                              .coverage = settings[COVERAGE].value != 0,
                                               .trace = (int)settings[TRACE].value,
                                               .finding_limit = (int)settings[FINDINGS].value,
                                               .root = getenv("VARFLASH_SOURCE"),

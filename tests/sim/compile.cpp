@@ -24,7 +24,8 @@ static const char *const FLAGS =
     " -fno-rtti -fno-gnu-unique -fno-stack-protector -fcf-protection=none -w -Wno-psabi";
 static const char *const WATCHED =
     "-fsanitize=thread,bounds-strict,signed-integer-overflow,shift --param tsan-instrument-func-entry-exit=0";
-static const char *const LINKED = "-shared -nostdlib -nostartfiles -Wl,--wrap=memcpy,--wrap=memset,--wrap=memmove";
+static const char *const LINKED = "-shared -nostdlib -nostartfiles";
+static const char *const WRAPPED = "-Wl,--wrap=memcpy,--wrap=memset,--wrap=memmove";
 
 static std::string root = ".", sim_root = ".", cache = "build/sim-cache";
 
@@ -109,14 +110,16 @@ static bool make_library(const char *source, size_t bytes, std::string &path, st
         return false;
     }
     const std::string compile =
-        format("%s %s %s -I%s -x c++ -c -o ", COMPILER, FLAGS, WATCHED, quoted(sim_root + "/tests/sim").c_str());
-    path = cache + "/" + digest(compile + expanded + hooks) + ".so";
+        format("%s %s %s -I%s -x c++ -c -o ", COMPILER, FLAGS, options.coverage ? "--coverage" : WATCHED,
+               quoted(sim_root + "/tests/sim").c_str());
+    const std::string link = format("%s %s -o ", COMPILER, LINKED);
+    const std::string with =
+        options.coverage ? " -lgcov -lgcc" : format(" %s %s -lgcc", quoted(hooks).c_str(), WRAPPED);
+    path = cache + "/" + digest(compile + expanded + headers() + link + with) + ".so";
     return cached(path, [&](const std::string &out) {
         std::ofstream(text_path + ".cpp") << expanded;
         const bool made = run(compile + quoted(text_path + ".o") + " " + quoted(text_path + ".cpp"), message) &&
-                          run(format("%s %s -o %s %s %s -lgcc", COMPILER, LINKED, quoted(out).c_str(),
-                                     quoted(text_path + ".o").c_str(), quoted(hooks).c_str()),
-                              message);
+                          run(link + quoted(out) + " " + quoted(text_path + ".o") + with, message);
         unlink((text_path + ".o").c_str());
         unlink((text_path + ".cpp").c_str());
         return made;

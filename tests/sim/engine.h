@@ -21,13 +21,15 @@ extern "C" {
 
 // Zero is every field's default.
 struct sim_options {
-    uint64_t seed;         // every launch takes its own schedule out of it
-    int resident;          // blocks that run interleaved, 1 to 3; 0: the seed chooses, launch by launch
-    bool any_order;        // blocks start in an order of the seed's choice, not by index
-    bool strict_lanes;     // the lanes of a warp may drift apart between collectives, as the programming model allows
-    bool no_hazards;       // no race detection: values, hangs, bounds and unwritten memory alone
-    bool banks;            // count bank conflicts (sim_report_banks)
-    int trace;             // the last so many events are printed to stderr before the first finding of a launch
+    uint64_t seed;      // every launch takes its own schedule out of it
+    int resident;       // blocks that run interleaved, 1 to 3; 0: the seed chooses, launch by launch
+    bool any_order;     // blocks start in an order of the seed's choice, not by index
+    bool strict_lanes;  // the lanes of a warp may drift apart between collectives, as the programming model allows
+    bool no_hazards;    // no race detection: values, hangs, bounds and unwritten memory alone
+    bool banks;         // count bank conflicts (sim_report_banks)
+    bool
+        coverage;  // kernels count their lines for gcov instead of announcing accesses; nothing is a finding but a hang
+    int trace;     // the last so many events are printed to stderr before the first finding of a launch
     int finding_limit;     // a launch stops at this many; 0: 20
     const char *root;      // tree whose gen/ and templates/ the sources come from; null: "."
     const char *sim_root;  // tree whose tests/sim/ is used; null: root. Differs when root is a copy with a fault in it

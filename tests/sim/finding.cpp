@@ -75,6 +75,7 @@ std::string where(const void *pc) {
 // ---- findings ---------------------------------------------------------------------------------------------------------
 
 void find(const char *kind, const void *pc, const void *earlier, const char *format, ...) {
+    if (options.coverage && strcmp(kind, "hang") != 0) return;  // of plain accesses the machine knows nothing
     if (!seen.insert({kind, pc, earlier}).second) return;
     char text[800];
     int n = snprintf(text, sizeof text, "%s", now.kernel ? now.kernel->entry.c_str() : "");
