@@ -138,7 +138,7 @@ function budget.bwd_sm90(r)
   -- dK and dV, S or dP, P packed. Wide: a group has about half the columns.
   local kept = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
   local accumulators = kept // 2 + r.tile_m // 2 + r.tile_m // 4
-  if r.softcap and not wide and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 + 8 end
+  if r.softcap and not wide and r.head_dim + r.head_dim_v > 128 then accumulators = accumulators + r.tile_m // 4 end
   if accumulators + 32 > BACKWARD_REGISTERS.compute then
     return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,
       BACKWARD_REGISTERS.compute)
