@@ -93,12 +93,14 @@ FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 SIM_TESTS := $(wildcard tests/sim/test_*.c)
 SIM_SOURCES := tests/sim/driver.c $(wildcard tests/unit/stub_*.c)
 SIM_ENGINE := $(wildcard tests/sim/*.cpp)
+# What kernels are made of there, laid out as templates are.
+SIM_KERNEL := $(wildcard tests/sim/ptx/* tests/sim/faults/templates/*.cu tests/sim/faults/templates/*/*)
 C_SOURCES := $(RUNTIME_SOURCES) runtime/source_none.c $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c tools/python/suites.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
 	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c tests/sim/calibrate/*.c)
 C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
 EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
-LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua tests/cli/*.lua tests/sim/*.lua)
+LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua tests/cli/*.lua tests/sim/*.lua tests/sim/*/gen/*.lua)
 SHELL_SOURCES := $(wildcard .ci/run tools/*.sh tests/*.sh tests/cli/*.sh tests/cli/*.bash)
 
 GENERATED_HEADERS := $(if $(wildcard gen/args.lua),$(BUILD)/gen/kernel_args.h)
@@ -334,7 +336,7 @@ lint: lint-c lint-lua lint-templates lint-shell ## layout and static checks of C
 
 lint-c:
 	$(call say,LINT,C)
-	$(Q)if $(CLANG_FORMAT) --version | grep -q 'version 14'; then $(CLANG_FORMAT) --dry-run -Werror $(C_SOURCES) $(C_HEADERS) $(TEMPLATES) $(SIM_ENGINE); \
+	$(Q)if $(CLANG_FORMAT) --version | grep -q 'version 14'; then $(CLANG_FORMAT) --dry-run -Werror $(C_SOURCES) $(C_HEADERS) $(TEMPLATES) $(SIM_ENGINE) $(SIM_KERNEL); \
 		else echo 'lint: clang-format 14 is not here: layout was not checked'; fi
 	$(Q)cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
 		--suppressions-list=.cppcheck-suppressions $(DEFINES) -Iruntime/include -Iruntime -Itools/lib -Itools $(C_SOURCES)
@@ -455,7 +457,7 @@ check-python: lib ## tests of the PyTorch package; skipped where Python has no t
 	$(Q)BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh || [ $$? = 77 ]
 
 format: ## lay out C and CUDA templates
-	$(Q)$(CLANG_FORMAT) -i $(C_SOURCES) $(C_HEADERS) $(TEMPLATES) $(SIM_ENGINE)
+	$(Q)$(CLANG_FORMAT) -i $(C_SOURCES) $(C_HEADERS) $(TEMPLATES) $(SIM_ENGINE) $(SIM_KERNEL)
 
 docs: ## rewrite the generated tables in docs/ and say if they were out of date
 	$(Q)$(LUA) tools/docs.lua
