@@ -34,7 +34,7 @@ local KEYWORDS = { ["if"] = true, ["for"] = true, ["while"] = true, ["return"] =
   ["constexpr"] = true, ["static_assert"] = true }
 
 -- Hints to the compiler and the hardware, which change nothing that anyone could observe.
-local HINTS = { pin = true, allow_successor = true, prefetch_tensor_map = true }
+local HINTS = { pin = true, pin_fragments = true, allow_successor = true, prefetch_tensor_map = true }
 
 -- Calls that are a whole statement: waits, arrives, fences, commits, syncs, loads, stores, clears, whatever it be.
 local function calls(code, add)
