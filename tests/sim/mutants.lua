@@ -44,8 +44,11 @@ local function read_equivalents()
   return out
 end
 
-local function key_of(path, mutant)
-  return ("%s | %s | %s: %s"):format(path, mutant.place, mutant.kind, mutant.detail)
+-- `counts`: how often a key has occurred in its file; the second has (2) behind it.
+local function key_of(path, mutant, counts)
+  local key = ("%s | %s | %s: %s"):format(path, mutant.place, mutant.kind, mutant.detail)
+  counts[key] = (counts[key] or 0) + 1
+  return counts[key] == 1 and key or ("%s (%d)"):format(key, counts[key])
 end
 
 -- ---- which variants a change reaches
@@ -153,8 +156,9 @@ local function planted(share, only)
     local reachable = false
     for _, variant in ipairs(variants.list) do reachable = reachable or includes[variant][path] end
     if reachable and (not only or path:find(only, 1, true)) then
+      local counts = {}
       for _, mutant in ipairs(plant.mutants(read_file(path))) do
-        local key = key_of(path, mutant)
+        local key = key_of(path, mutant, counts)
         if (digest(key) >> 1) % share == choice then out[#out + 1] = { path = path, mutant = mutant, key = key } end
       end
     end
