@@ -54,8 +54,8 @@ local function shapes(roll, seed)
       heads_q = 2, heads_k = 1, int64_lengths = true },
   }
   if seed % 4 == 1 then -- on one multiprocessor: more items than it takes to make heads travel together
-    out[#out + 1] = { name = "crowd", seqlens_q = times(16, 12), seqlens_k = times(16, function() return roll(0, 2) * 5 end),
-      heads_q = 8, heads_k = 4 }
+    out[#out + 1] = { name = "crowd", seqlens_q = times(16, function() return roll(0, 3) * 4 end),
+      seqlens_k = times(16, function() return roll(0, 2) * 5 end), heads_q = 8, heads_k = 4 }
     -- More sequences than the schedule kernel has threads.
     out[#out + 1] = { name = "many", seqlens_q = times(1100, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
       seqlens_k = times(1100, function() return roll(0, 40) end), no_lse = true, forward = true }

@@ -118,7 +118,8 @@ function plant.mutants(text)
     known[changed] = true
     local old = text:sub(from, stop):gsub("%s+", " ")
     local line = text:sub(1, from):match("[^\n]*$") .. text:sub(from + 1):match("^[^\n]*")
-    local detail = kind == "removed" and old or ("%s -> %s"):format(old == "" and "here" or old, new:match("^%s*(.-)%s*$"))
+    local detail = kind == "removed" and old
+      or ("%s -> %s"):format(old == "" and "here" or old, new == "" and "nothing" or new:match("^%s*(.-)%s*$"))
     out[#out + 1] = { kind = kind, line = line_of(text, from), at = from, detail = detail, place = line:match("^%s*(.-)%s*$"),
       text = changed }
   end
