@@ -155,7 +155,7 @@ struct Compute {
     }
 
     DEVICE void weigh(int tile) {
-        const auto hide_scores = [&](Scores &x) { hide(x, tile, -infinity()); };
+        const auto hide_scores = [&](Scores &x, float value) { hide(x, tile, value); };
         //% if not softcap then
         coarse = weigher.weigh(s, p, hide_scores);
         //% elseif budget.whole_weights then

@@ -177,9 +177,9 @@ template <Half HALF> struct WideCompute {
     }
 
     DEVICE void weigh(int &tile) {
-        const auto hide_scores = [&](Scores &scores) {
+        const auto hide_scores = [&](Scores &scores, float value) {
             const Band limits = band_of(piece(), tile);
-            if (limits.hides(0)) limits.hide(scores, first_row(), -infinity());
+            if (limits.hides(0)) limits.hide(scores, first_row(), value);
         };
         //% if softcap then
         const u32 newest = (q_ring.slot + Q_STAGES - 1) % Q_STAGES;

@@ -79,11 +79,11 @@ struct Weigher {
 
     //% if softcap then
     // Scores, which arrive without the shift, become weights in p; what their gradients are multiplied by, weight times slope of the cap, stays in
-    // s or, coarse, in `waiting`. statistics: shared address of the rows. hide: puts -infinity in place of what is invisible.
+    // s or, coarse, in `waiting`. statistics: shared address of the rows. hide: puts a value in place of what is invisible.
     template <class Hide> DEVICE void weigh(Scores &s, Weights &p, Weights &waiting, u32 statistics, Hide hide) const {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) s[i] = cap_score(s[i], inverse);
-        hide(s);
+        hide(s, -infinity());
         const u32 own = statistics + lane_index() % 4 * 2 * 16;
 #pragma unroll
         for (int n = 0; n < TILE_M / 8; n++) {
@@ -100,6 +100,7 @@ struct Weigher {
                 for (int i = 0; i < 2; i++) {
                     const float capped = s[at + i];  // in -1 ... 1, or -infinity
                     weight[i] = min_nan(ex2(fma_f32(capped, cap_factor, shift[i])), WEIGHT_UNIT);
+                    if (capped < -2.0f) weight[i] = 0.0f;  // hidden; its shift may be anything
                     s[at + i] = weight[i] * larger(fma_f32(-capped, capped, 1.0f), 0.0f);
                 }
                 p[at / 8][at / 2 % 4] = pack(weight[0], weight[1]);
@@ -109,13 +110,18 @@ struct Weigher {
     }
     //% else
     // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. hide: puts
-    // -infinity in place of what is invisible.
+    // a value in place of what is invisible.
     template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, Hide hide) const {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
-        // Before anything is hidden: where the mask runs through, most of the rest is as usual.
-        const bool coarse = !WHOLE_WEIGHTS && MAY_BE_COARSE && unlikely(warp_any(lowest(s) < LEAST_FINE));
-        hide(s);
+        bool coarse = false;
+        if constexpr (!WHOLE_WEIGHTS && MAY_BE_COARSE) {
+            hide(
+                s,
+                0.0f);  // what is hidden has no say: in columns past the sequence's end stands what other sequences left
+            coarse = unlikely(warp_any(lowest(s) < LEAST_FINE));
+        }
+        hide(s, -infinity());
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) {
             s[i] = ex2(s[i]);

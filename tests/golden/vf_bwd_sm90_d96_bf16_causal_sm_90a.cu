@@ -775,13 +775,18 @@ struct Weigher {
     }
 
     // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. hide: puts
-    // -infinity in place of what is invisible.
+    // a value in place of what is invisible.
     template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, Hide hide) const {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
-        // Before anything is hidden: where the mask runs through, most of the rest is as usual.
-        const bool coarse = !WHOLE_WEIGHTS && MAY_BE_COARSE && unlikely(warp_any(lowest(s) < LEAST_FINE));
-        hide(s);
+        bool coarse = false;
+        if constexpr (!WHOLE_WEIGHTS && MAY_BE_COARSE) {
+            hide(
+                s,
+                0.0f);  // what is hidden has no say: in columns past the sequence's end stands what other sequences left
+            coarse = unlikely(warp_any(lowest(s) < LEAST_FINE));
+        }
+        hide(s, -infinity());
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i++) {
             s[i] = ex2(s[i]);
@@ -1943,7 +1948,7 @@ struct Compute {
     }
 
     DEVICE void weigh(int tile) {
-        const auto hide_scores = [&](Scores &x) { hide(x, tile, -infinity()); };
+        const auto hide_scores = [&](Scores &x, float value) { hide(x, tile, value); };
         coarse = weigher.weigh(s, p, hide_scores);
     }
 
