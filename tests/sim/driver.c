@@ -176,7 +176,8 @@ static struct recording *add_recording(const void *handle) {
     struct recording *recording = calloc(1, sizeof *recording);
     recording->handle = handle;
     recording->next = recordings;
-    return recordings = recording;
+    recordings = recording;
+    return recording;
 }
 
 static void drop_recording(const void *handle) {
