@@ -97,11 +97,11 @@ SIM_ENGINE := $(wildcard tests/sim/*.cpp)
 SIM_KERNEL := $(wildcard tests/sim/ptx/* tests/sim/faults/templates/*.cu tests/sim/faults/templates/*/*)
 C_SOURCES := $(RUNTIME_SOURCES) runtime/source_none.c $(TOOL_LIB_SOURCES) $(TOOL_SOURCES) tools/demo/judge.c tools/python/suites.c $(TEST_LIB_SOURCES) $(UNIT_SOURCES) $(UNIT_HELPERS) \
 	$(GPU_SOURCES) $(GPU_HELPERS) $(FUZZ_SOURCES) $(wildcard tests/*.c tests/sim/*.c tests/sim/calibrate/*.c)
-C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h)
+C_HEADERS := $(wildcard runtime/*.h runtime/include/varflash/*.h tools/*.h tools/lib/*.h tests/*/*.h tests/sim/*/*.h)
 TEMPLATES := $(wildcard templates/*.cu templates/*.cuh templates/*/*.cuh)
 EMBEDDED := $(wildcard gen/*.lua) $(TEMPLATES) $(wildcard configs/*.json)
 LUA_SOURCES := $(wildcard gen/*.lua tools/*.lua tests/*.lua tests/lua/*.lua tests/cli/*.lua tests/sim/*.lua tests/sim/*/gen/*.lua)
-SHELL_SOURCES := $(wildcard .ci/run tools/*.sh tests/*.sh tests/cli/*.sh tests/cli/*.bash)
+SHELL_SOURCES := $(wildcard .ci/run tools/*.sh tests/*.sh tests/cli/*.sh tests/cli/*.bash tests/sim/*/*.sh)
 
 GENERATED_HEADERS := $(if $(wildcard gen/args.lua),$(BUILD)/gen/kernel_args.h)
 LIBRARY_OBJECTS := $(call objects,$(RUNTIME_SOURCES)) $(BUILD)/gen/embedded.o
