@@ -137,7 +137,7 @@ bool global_access(const Actor &actor, const void *pointer, size_t bytes, Effect
             find("unordered reduction", pc, nullptr, "with one by block %u, entry %u: the sum depends on timing",
                  cell.write.block, cell.write.entry);
         if (!(atomic && cell.atomic)) check_order(cell.write, true, write, actor, pc);
-        if (write && !atomic) check_order(cell.read, false, write, actor, pc);
+        if (write) check_order(cell.read, false, write, actor, pc);  // by no atomic: polls are not kept
         if (write) {
             cell.write = touch;
             cell.atomic = atomic;

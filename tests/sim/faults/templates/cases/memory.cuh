@@ -119,6 +119,13 @@ reduce_add(global, 1.0f);
 reduce_add(global, 1.0f);
 //% end -- case
 
+//% if case == "sum_read_early" then -- blocks=2 finds global race between blocks
+if (block_index() == 0)
+    reduce_add(global + thread, 1.0f);
+else
+    store(global + 64 + thread, load(global + thread));
+//% end -- case
+
 //% if case == "nobody_releases" then -- blocks=2 finds hang
 if (thread == 0 && block_index() == 1) global_wait_equal(reinterpret_cast<u32 *>(global), 1);
 //% end -- case
