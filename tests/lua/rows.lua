@@ -1,5 +1,6 @@
 -- Which built-in rows serve a request: what runtime/config.c decides, said a second time so that tests over all requests need no C.
--- Operands are taken to be in reach of tensor maps where they are aligned, and rows that belong to a device to serve it. Conditions on the sizes of a call hold for some call, so here they only mean that later rows can be reached too.
+-- Operands are taken to be in reach of tensor maps where they are aligned, and rows that belong to a device to serve it. Conditions on
+-- the sizes of a call hold for some call, so here they only mean that later rows can be reached too.
 
 local arch = require "gen.arch"
 local gen = require "gen.init"

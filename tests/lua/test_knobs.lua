@@ -85,7 +85,9 @@ test("the signature follows names and values", function()
 end)
 
 test("numeric: equal exactly for equal bits", function()
-  local function numeric(pass, tile_m, tile_n, warps) return knobs.numeric(pass, "sm80", { tile_m = tile_m, tile_n = tile_n, warps = warps }) end
+  local function numeric(pass, tile_m, tile_n, warps)
+    return knobs.numeric(pass, "sm80", { tile_m = tile_m, tile_n = tile_n, warps = warps })
+  end
   equal(numeric("fwd", 64, 64, 4), numeric("fwd", 128, 64, 8))
   assert(numeric("fwd", 64, 64, 4) ~= numeric("fwd", 64, 32, 4))
   equal(numeric("bwd", 64, 64, 4), numeric("bwd", 64, 64, 8))
