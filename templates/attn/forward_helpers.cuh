@@ -1,0 +1,139 @@
+// The helper warps of the Hopper forward (fwd_sm90.cu, whose names they use): who draws work and who loads.
+
+// ---- Roles: scheduler -------------------------------------------------------------------------------------------------
+
+// One warp, all lanes together: draws work and hands it on, tile by tile. It also writes the rows that see no key, so that no one else ever
+// meets a tile without products.
+struct Scheduler {
+    const ForwardSm90Args &args;
+    const Barriers barriers;
+
+    DEVICE void run() const {
+        const ListReader list(args.schedule);
+        const int chunk = chunk_of(list.blocks, args.heads, PLENTY);  // heads that travel as one item
+        Work &work = *shared_pointer<Work>(WORK_OFFSET);
+        Ring<TILE_SLOTS> ring;
+        // WHY the first is not drawn: blocks then begin in step, and those that read the same keys go on doing so at the same time. WHY the others
+        // are drawn when there is a slot for them and not before: the later, the more evenly work is spread at the end.
+        for (u64 ticket = block_index();; ticket = draw()) {
+            const Work drawn = decode_work(list, ticket, args.heads / chunk, larger(args.group / chunk, 1),
+                                           static_cast<float>((HEAD_DIM + HEAD_DIM_V) * 2 * chunk));
+            if (!drawn.more) break;
+            if (lane_index() == 0) work = drawn;  // reading it again costs less than registers
+            warp_sync();
+            const Mask mask(work.sequence, args.window_left, args.window_right);
+            const Range tiles = mask.key_tiles<TILE_M, TILE_N>(work.block);
+            for (int head = work.head * chunk; head < (work.head + 1) * chunk; head++) {
+                if (tiles.end == tiles.begin)
+                    store_keyless(work, head);
+                else
+                    publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
+            }
+            wait_for_slot(ring);
+        }
+        publish(ring, {});
+    }
+
+  private:
+    DEVICE u64 draw() const {
+        u64 ticket = 0;
+        if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
+        return shuffle(ticket, 0) + grid_blocks();
+    }
+    DEVICE void wait_for_slot(const Ring<TILE_SLOTS> &ring) const {
+        if (lane_index() == 0) mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
+        warp_sync();
+    }
+    DEVICE void publish(Ring<TILE_SLOTS> &ring, const Tile &tile) const {
+        wait_for_slot(ring);
+        if (lane_index() == 0) {
+            tile_slot(ring.slot) = tile;
+            mbarrier_arrive(barriers.tile_full(ring.slot));
+        }
+        warp_sync();
+        ring.advance();
+    }
+    DEVICE void store_keyless(const Work &work, int head) const {
+        constexpr int CHUNKS = HEAD_DIM_V / 8;
+        const Sequence &s = work.sequence;
+        const int first = work.block * TILE_M, rows = smaller(TILE_M, s.q_len - first);
+        const Rows out = rows_of(args.o, s.q_batch, s.q_begin, head);
+        for (int i = lane_index(); i < rows * CHUNKS; i += WARP)
+            store(reinterpret_cast<Vector4 *>(out.row(first + i / CHUNKS) + i % CHUNKS * 8), Vector4{0, 0, 0, 0});
+        if (args.lse.data == 0) return;
+        for (int i = lane_index(); i < rows; i += WARP)
+            store(float_at(args.lse, s.q_batch, s.q_begin + first + i, head), -infinity());
+    }
+};
+
+// ---- Roles: loaders ---------------------------------------------------------------------------------------------------
+
+// Two threads, one for q and k, one for v, so that neither ring waits for the other: with two stages a load has little more than its own latency.
+// What a tile's loads have in common is worked out before the first.
+struct Loader {
+    const ForwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+
+    DEVICE void load_qk() const {
+        Ring<TILE_SLOTS> tiles;
+        Ring<STAGES> ring;
+        Ring<Q_STAGES> q_ring;
+        for (;; tiles.advance()) {
+            mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
+            const Tile &tile = tile_slot(tiles.slot);
+            if (!tile.more) break;
+            const int begin = tile.begin, end = tile.end;
+            const Keys keys = keys_of(tile);
+            load<KTile>(keys, args.k, begin, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
+#pragma unroll 1
+            for (int group = 0; group < CONSUMERS; group++) {
+                const u32 slot = q_ring.slot * CONSUMERS + group;
+                mbarrier_wait(barriers.q_empty(slot), q_ring.parity ^ 1);
+                mbarrier_arrive_expect(barriers.q_full(slot), QTile::BYTES);
+                QTile::load(shared + Q_OFFSET + slot * QTile::BYTES, args.q, barriers.q_full(slot),
+                            tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
+                            tile.head, tile.sequence.q_batch);
+            }
+            q_ring.advance();
+#pragma unroll 1
+            for (int i = begin + 1; i < end; i++)
+                load<KTile>(keys, args.k, i, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
+            mbarrier_arrive(barriers.tile_empty(tiles.slot));
+        }
+    }
+    DEVICE void load_v() const {
+        Ring<TILE_SLOTS> tiles;
+        Ring<STAGES> ring;
+        for (;; tiles.advance()) {
+            mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
+            const Tile &tile = tile_slot(tiles.slot);
+            if (!tile.more) break;
+            const int begin = tile.begin, end = tile.end;
+            const Keys keys = keys_of(tile);
+#pragma unroll 1
+            for (int i = begin; i < end; i++)
+                load<VTile>(keys, args.v, i, V_OFFSET, barriers.v_full(ring.slot), barriers.v_empty(ring.slot), ring);
+            mbarrier_arrive(barriers.tile_empty(tiles.slot));
+        }
+    }
+
+  private:
+    struct Keys {
+        i64 begin;
+        int count, head, batch;
+    };
+    DEVICE Keys keys_of(const Tile &tile) const {
+        const Sequence &s = tile.sequence;
+        return {s.k_begin, s.k_len, tile.head / args.group, s.k_batch};
+    }
+    // Key tile i into the next slot of its ring.
+    template <typename T> DEVICE void load(const Keys &keys, const TensorMap &map, int i, int offset, u32 full,
+                                           u32 empty, Ring<STAGES> &ring) const {
+        mbarrier_wait(empty, ring.parity ^ 1);
+        mbarrier_arrive_expect(full, T::BYTES);
+        T::load(shared + offset + ring.slot * T::BYTES, map, full, keys.begin, i * TILE_N, keys.count, keys.head,
+                keys.batch);
+        ring.advance();
+    }
+};
