@@ -230,8 +230,8 @@ static void bend(vf_forward_args *args, int how) {
 START_TEST(operands_out_of_reach) {
     static const char *const reasons[] = {"not at a multiple of 16 bytes: unaligned kernels; ",
                                           "k has stride 132, not a multiple of 8 elements: unaligned kernels; ",
-                                          "#/rows/0 is passed over: it needs tensor maps, and q has stride "
-                                          "-256; tensor maps take 8 to 2^39 elements",
+                                          ("#/rows/0 is passed over: it needs tensor maps, and q has stride "
+                                           "-256; tensor maps take 8 to 2^39 elements"),
                                           "needs tensor maps, and k has stride 549755813888"};
     set_up();
     vf_context *context = stub_open();
