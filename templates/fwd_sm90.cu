@@ -38,6 +38,7 @@ $(args_structs())
 //% include "attn/element.cuh"
 //% include "tile/panels.cuh"
 //% include "tile/rows.cuh"
+//% include "tile/store.cuh"
 //% include "ptx/sync.cuh"
 //% include "ptx/warpgroup.cuh"
 
@@ -121,16 +122,6 @@ DEVICE Tile &tile_slot(u32 slot) { return shared_pointer<Tile>(TILES_OFFSET)[slo
 using Scores = float[TILE_N / 2];
 using Weights = u32[TILE_N / 16][4];
 using Output = float[HEAD_DIM_V / 2];
-
-// Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
-DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
-    const bool high = lane_index() & 2, odd = lane_index() & 1;
-    const u32 a = shuffle_xor(high ? w0 : w2, 2), b = shuffle_xor(high ? w1 : w3, 2);
-    const u32 x0 = high ? a : w0, x1 = high ? b : w1;  // from the lower pair's lane
-    const u32 y0 = high ? w2 : a, y1 = high ? w3 : b;  // from the upper pair's lane
-    const u32 c = shuffle_xor(odd ? x0 : x1, 1), d = shuffle_xor(odd ? y0 : y1, 1);
-    return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
-}
 
 // One thread of a warpgroup that owns rows group * 64 ... of every tile.
 struct Consumer {
