@@ -278,13 +278,14 @@ TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $
 # The simulator: each variant under SIM_SEEDS seeds, one of SIM_SHARE mutants.
 SIM_SEEDS := 6
 SIM_SHARE := 20
+SIM_PARTS := 1
 SIM_NEEDS := $(SIM) $(SIM_PROGRAMS) $(CALIBRATE) $(BUILD)/calibrate-root/gen/init.lua
 SIM_LUA := SIM=$(SIM) WORK=$(BUILD)/sim JOBS=$(JOBS) $(LUA) tests/sim
 SIM_LINES = $(foreach v,$(shell $(LUA) tests/sim/suite.lua list),$(call line,sim/$(v),$(SIM_LUA)/suite.lua run $(v) 1 $(SIM_SEEDS))) \
 $(call line,sim/branches,$(LUA) tests/sim/suite.lua branches) \
 $(call line,sim/calibrate,$(CALIBRATE) $(BUILD)/calibrate-root $(wildcard tests/sim/calibrate/recorded.txt)) \
 $(call line,sim/widths,$(SIM_LUA)/widths.lua) \
-$(foreach i,1 2 3 4,$(call line,sim/mutants-$(i),$(SIM_LUA)/mutants.lua $(SIM_SHARE) $(i)/4)) \
+$(foreach i,$(SIM_PARTS),$(call line,sim/mutants-$(i),$(SIM_LUA)/mutants.lua $(SIM_SHARE) $(i)/$(words $(SIM_PARTS)))) \
 $(call unit_lines,$(SIM_PROGRAMS))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
 PYTHON_LINES = $(call line,python,BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh)
@@ -312,6 +313,7 @@ check-sim-mutants: $(SIM) ## faults planted in copies of the templates, one at a
 check-long: FUZZ_SECONDS = 600
 check-long: MATRIX_OPTIONS = --all
 check-long: SIM_SHARE = 1
+check-long: SIM_PARTS = 1 2 3 4
 check-long: all unit-programs $(SIM_NEEDS) check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
 	$(call run_lines,$(CHECK_LINES)$(VALGRIND_LINES)$(TIDY_LINES),-j $(JOBS) -t 7200)
 
