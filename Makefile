@@ -292,7 +292,7 @@ PYTHON_LINES = $(call line,python,BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.s
 RUNTIME_LINES = $(call line,runtime-only,MAKE="$(MAKE)" CC="$(CC)" BUILD=$(BUILD) bash tests/runtime_only.sh)
 CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(SIM_LINES)$(MATRIX_LINES)$(SAN_LINES)$(FAST_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(RUNTIME_LINES)$(PYTHON_LINES)
 
-check-fast: all unit-programs ## tests of two minutes: lint, layers, headers, unit, Lua, command line
+check-fast: all unit-programs $(if $(wildcard $(SIM)),$(SIM)) ## tests of two minutes: lint, layers, headers, unit, Lua, command line
 	$(call run_lines,$(FAST_LINES),-j $(JOBS))
 
 check: all unit-programs $(SIM_NEEDS) check-variants ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation

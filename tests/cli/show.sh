@@ -12,7 +12,8 @@ for arch in sm_80 sm_86 sm_89 sm_90 sm_90a sm_100 sm_120; do
 done
 
 good show bwd_post --arch sm_100 --head-dim 72
-bad 2 "'bwd_post' is no kernel of this variant" show bwd_post --arch sm_90a --head-dim 72
+bad 2 "'bwd_post' is no kernel of this variant" show bwd_post --arch sm_90a --head-dim 72 --config docs/hopper-backward.json
+good show bwd_sm90 --arch sm_90a --head-dim 72 --config docs/hopper-backward.json
 
 # Without --arch: sm_80. The text names the command that reproduces it.
 good show fwd --head-dim 72 --window -3,inf --softcap 15

@@ -109,7 +109,9 @@ END_TEST
 
 START_TEST(the_backward) {
     set_up();
-    vf_context *context = stub_open();
+    vf_context *context = NULL;
+    const vf_options options = {.backend = VF_BACKEND_CUDA, .config = "docs/hopper-backward.json"};
+    unit_ok(vf_dev_open_with_api(&options, stub_cuda(), stub_nvrtc(), &context));
     vf_backward_args args = sample_backward(stub_first);
     args.dlse = sample_rows(stub_first, SAMPLE_HEADS_Q, SAMPLE_ROWS_Q);
     unit_ok(vf_backward(context, &args));
