@@ -14,7 +14,8 @@ rows.ARCHS = { "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", 
 
 rows.list = {}
 
-local function add_file(path, file)
+-- The rows of a file, at `position` of the list.
+local function add_file(path, file, position)
   for i, row in ipairs(file.rows) do
     row.pointer = ("%s#/rows/%d"):format(path, i - 1)
     local words = { "family=" .. row.use.family }
@@ -22,7 +23,7 @@ local function add_file(path, file)
       if row.use[knob.name] ~= nil then words[#words + 1] = knob.name .. "=" .. knobs.write(row.use[knob.name]) end
     end
     row.knobs = table.concat(words, " ")
-    rows.list[#rows.list + 1] = row
+    table.insert(rows.list, position + i - 1, row)
   end
 end
 
@@ -31,12 +32,19 @@ local function add_files(with_device)
   local pipe = assert(io.popen("ls configs/*.json"))
   for path in pipe:lines() do
     local file = json.decode(runner.read_file(path))
-    if file.rows and (file.device ~= nil) == with_device then add_file(path, file) end
+    if file.rows and (file.device ~= nil) == with_device then add_file(path, file, #rows.list + 1) end
   end
   pipe:close()
 end
 add_files(true)
 add_files(false)
+
+-- As if the configuration named a file: its rows come before all others. Returns them.
+function rows.put_first(path)
+  local file = json.decode(runner.read_file(path))
+  add_file(path, file, 1)
+  return file.rows
+end
 
 local SIZES = { avg_q_max = true, avg_k_max = true, group_max = true }
 
