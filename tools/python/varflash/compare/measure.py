@@ -10,8 +10,8 @@ import time
 
 import torch
 
-# Pairs of one head that the float64 sample may hold.
-SAMPLE_PAIRS = 400_000_000
+# What the float64 sample may hold: pairs of one head, and (sequence, key head) pairs, each of which costs some hundred launches.
+SAMPLE_PAIRS, SAMPLE_TASKS = 400_000_000, 256
 
 
 def _elapsed(function, count, device):
@@ -54,16 +54,15 @@ def summary(samples, flops):
 
 
 def _sample(problem):
-    """(first q row, rows, first k row, rows, key head), in a random order, as far as SAMPLE_PAIRS goes."""
+    """(first q row, rows, first k row, rows, key head), in a random order, as far as the limits go."""
     spans, row_q, row_k = [], 0, 0
     for n, m in zip(problem.lengths_q, problem.lengths_k):
         spans.append((row_q, n, row_k, m))
         row_q, row_k = row_q + n, row_k + m
     chooser, group = random.Random(1), problem.flags.heads_q // problem.flags.heads_k
-    tasks = [(*span, head) for span in spans for head in range(problem.flags.heads_k)]
-    chooser.shuffle(tasks)
+    tasks = [(*span, head) for span in spans if span[1] and span[3] for head in range(problem.flags.heads_k)]
     left = SAMPLE_PAIRS
-    for task in tasks:
+    for task in chooser.sample(tasks, min(len(tasks), SAMPLE_TASKS)):
         if left <= 0:
             return
         left -= task[1] * task[3] * group
@@ -97,13 +96,12 @@ def _exact(problem, q, k, v, dout):
 def errors(problem, tensors, results):
     """{peer: {operand: {"max": ..., "rms": ...}}}; rms relative to the exact rms. `results` holds o [, dq, dk, dv] of each."""
     names = ("o", "dq", "dk", "dv")
-    worst, squares = ({peer: dict.fromkeys(names, 0.0) for peer in results} for _ in range(2))
-    exact_squares = dict.fromkeys(names, 0.0)
-    group = problem.flags.heads_q // problem.flags.heads_k
     q, k, v, dout = tensors
+    zero = q.new_zeros((), dtype=torch.float64)  # sums stay on the device: a GPU is asked once, at the end
+    worst, squares = ({peer: dict.fromkeys(names, zero) for peer in results} for _ in range(2))
+    exact_squares = dict.fromkeys(names, zero)
+    group = problem.flags.heads_q // problem.flags.heads_k
     for a, n, b, m, head in _sample(problem):
-        if n == 0 or m == 0:
-            continue
         keys, values = k[b : b + m, head].double(), v[b : b + m, head].double()
         parts = [
             _exact(problem, q[a : a + n, h].double(), keys, values, dout[a : a + n, h].double())
@@ -116,16 +114,19 @@ def errors(problem, tensors, results):
             "dv": sum(p[3] for p in parts),
         }
         for name in names:
-            exact_squares[name] += exact[name].square().sum().item()
+            exact_squares[name] = exact_squares[name] + exact[name].square().sum()
         for peer, found in results.items():
             for name, tensor in zip(names, found):
                 mine = tensor[a : a + n, head * group : (head + 1) * group] if name in ("o", "dq") else tensor[b : b + m, head]
                 error = (mine.double() - exact[name]).abs()
-                worst[peer][name] = max(worst[peer][name], error.max().item())
-                squares[peer][name] += error.square().sum().item()
+                worst[peer][name] = torch.maximum(worst[peer][name], error.max())
+                squares[peer][name] = squares[peer][name] + error.square().sum()
     return {
         peer: {
-            name: {"max": worst[peer][name], "rms": (squares[peer][name] / max(exact_squares[name], 1e-300)) ** 0.5}
+            name: {
+                "max": worst[peer][name].item(),
+                "rms": (squares[peer][name].item() / max(exact_squares[name].item(), 1e-300)) ** 0.5,
+            }
             for name, _ in zip(names, found)
         }
         for peer, found in results.items()
