@@ -50,7 +50,7 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
     )
     files = ["--json", str(tmp_path / "run.json"), "--html", str(tmp_path / "run.html")]
     monkeypatch.setattr(sys, "argv", ["compare", *shlex.split(flags), *files])
-    command.main()
+    assert command.main() == 0
     run = json.loads((tmp_path / "run.json").read_text())
     assert [record["pass"] for record in run["records"]] == ["forward", "backward"]
     for record in run["records"]:
@@ -60,3 +60,21 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
     assert "a&lt;b" in text and "a<b" not in text and "<script" not in text and "http" not in text
     assert "varflash / sdpa-flash" in capsys.readouterr().out
     assert page.worst_ratios(run["records"])["sdpa-flash"] > 0
+
+
+def test_interrupt_keeps_what_was_measured(tmp_path, monkeypatch):
+    flags = "--seqlens-q 4 --head-dim 8 --dtype fp32 --peers varflash --device cpu --duration 0.001 --rounds 1"
+    files = ["--json", str(tmp_path / "run.json"), "--html", str(tmp_path / "run.html")]
+    monkeypatch.setattr(sys, "argv", ["compare", *shlex.split(flags), *files])
+    once, drawn = command.run, problem(flags.split(" --peers")[0])
+    options, _ = command.arguments()
+    monkeypatch.setattr(command, "arguments", lambda: (options, [drawn, None]))
+
+    def run(which, options):
+        if which is None:
+            raise KeyboardInterrupt
+        return once(which, options)
+
+    monkeypatch.setattr(command, "run", run)
+    assert command.main() == 130
+    assert len(json.loads((tmp_path / "run.json").read_text())["records"]) == 1 and (tmp_path / "run.html").exists()

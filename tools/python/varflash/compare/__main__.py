@@ -119,15 +119,19 @@ def main():
     out = sys.stderr if options.json == "-" else sys.stdout
     print(f"{facts['device']}, torch {facts['torch']}, varflash {facts['varflash']}; TFLOP/s, median of {options.rounds} turns", file=out)
     print(f"{'':43} " + " ".join(f"{name:>15}" for name in names), file=out)
-    records, reasons = [], {}
-    for problem in problems:
-        for record in run(problem, options):
-            records.append(record)
-            print(line(record, names), file=out, flush=True)
-            for name, reason in record["skipped"].items():
-                reasons.setdefault(f"{name}: {reason}", record["problem"])
-        if options.device == "cuda":
-            torch.cuda.empty_cache()
+    records, reasons, code = [], {}, 0
+    try:
+        for problem in problems:
+            for record in run(problem, options):
+                records.append(record)
+                print(line(record, names), file=out, flush=True)
+                for name, reason in record["skipped"].items():
+                    reasons.setdefault(f"{name}: {reason}", record["problem"])
+            if options.device == "cuda":
+                torch.cuda.empty_cache()
+    except (KeyboardInterrupt, RuntimeError) as error:  # a device that a peer has broken, for example; what was measured counts
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        print(f"stopped after {len(records)} passes: {error!r}", file=out)
     for reason, first in reasons.items():
         print(f"left out: {reason} (first: {first})", file=out)
     if not options.no_errors:
@@ -142,7 +146,8 @@ def main():
     if options.html:
         with open(options.html, "w") as file:
             file.write(page.render(whole))
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
