@@ -45,6 +45,7 @@ static void free_sweep(struct sweep *sweep) {
             free(item->candidates[k].times);
         }
         free(item->candidates);
+        free(item->check);
         vf_dev_text_free(item->request);
     }
     for (size_t i = 0; i < sweep->kernels.count && sweep->sentences; i++) free(sweep->sentences[i]);

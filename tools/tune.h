@@ -14,6 +14,9 @@
 //     time PASS SECONDS KNOBS|KNOBS...   answers a line for each: its times in milliseconds, interleaved with the others'
 int tune_worker(const struct options *options, const struct problem_list *list);
 
+// A problem of the same request with lengths that the oracle has done in a moment: short, long, one, uneven.
+vf_status tune_small_problem(const struct problem *problem, bool backward, struct problem *small);
+
 // What became of a candidate. ORDER tune_states: tune_state_names, the words of the T4 format for what is not valid.
 enum tune_state { TUNE_NEW, TUNE_CORRECT, TUNE_COMPILE, TUNE_RUNTIME, TUNE_TIMEOUT, TUNE_CORRECTNESS, TUNE_STATES };
 extern const char *const tune_state_names[TUNE_STATES];

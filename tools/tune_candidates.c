@@ -8,6 +8,8 @@
 #include "tune_sweep.h"
 #include "varflash/varflash_dev.h"
 
+#define FAMILIES_MAX 8
+
 static int by_word(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -77,6 +79,19 @@ static void mark_served(struct sweep *sweep, struct item *item) {
     cJSON_Delete(json);
 }
 
+// Marks `wanted` lines, equally many of each family; a family's lines are together and begin with its name.
+static void sample(const struct texts *lines, size_t wanted, bool *marked) {
+    size_t from[FAMILIES_MAX], sizes[FAMILIES_MAX] = {0}, shares[FAMILIES_MAX], families = 0;
+    for (size_t i = 0; i < lines->count; i++) {
+        const char *line = lines->items[i], *before = i ? lines->items[i - 1] : "";
+        const bool same = !strncmp(line, before, strcspn(line, " ") + 1);
+        if (!same && families < FAMILIES_MAX) from[families++] = i;
+        sizes[families - 1]++;
+    }
+    tune_share(sizes, families, wanted, shares);
+    for (size_t f = 0; f < families; f++) tune_sample(marked + from[f], sizes[f], shares[f], 1);
+}
+
 static vf_status add_space(struct sweep *sweep, struct item *item) {
     char *text, *rest = NULL;
     struct texts lines = {0};
@@ -85,7 +100,7 @@ static vf_status add_space(struct sweep *sweep, struct item *item) {
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) texts_add(&lines, line);
     bool *marked = calloc(lines.count + 1, sizeof(*marked));
     const bool all = sweep->options->strategy && !strcmp(sweep->options->strategy, "exhaustive");
-    if (marked) tune_sample(marked, lines.count, all ? lines.count : (size_t)sweep->options->limit, 1);
+    if (marked) sample(&lines, all ? lines.count : (size_t)sweep->options->limit, marked);
     for (size_t i = 0; i < lines.count && marked; i++) {
         if (marked[i]) add_candidate(sweep, item, lines.items[i], false);
     }
@@ -97,16 +112,25 @@ static vf_status add_space(struct sweep *sweep, struct item *item) {
 
 static vf_status add_item(struct sweep *sweep, size_t index, bool backward) {
     struct item item = {.index = index, .backward = backward};
+    struct problem small;
+    struct buf flags = {0};
     vf_dev_list rows = {0};
     vf_status status = command_request(sweep->context, sweep->options, &sweep->list->items[index], backward,
                                        sweep->options->arch, &item.request);
     if (status) return status;
+    status = tune_small_problem(&sweep->list->items[index], backward, &small);
+    if (!status) problem_write_flags(&small, &flags);
+    item.check = output_copy(buf_string(&flags));
+    problem_free(&small);
+    buf_free(&flags);
+    if (status) goto out;
     if (!vf_dev_candidates(sweep->context, item.request, &rows)) {
         for (size_t i = 0; i < rows.count; i++) add_candidate(sweep, &item, rows.items[i], true);
     }
     vf_dev_list_free(&rows);
     status = add_space(sweep, &item);
     mark_served(sweep, &item);
+out:
     sweep->items = output_realloc(sweep->items, (sweep->item_count + 1) * sizeof(item));
     sweep->items[sweep->item_count++] = item;
     sweep->total += item.count;

@@ -112,13 +112,32 @@ static void fail(struct candidate *candidate, enum tune_state state, const char 
     candidate->reason = output_copy(reason);
 }
 
+// Shapes of one request are checked by the same small problem: the verdict on the candidate there.
+static bool has_verdict(struct sweep *sweep, const struct item *item, struct candidate *candidate) {
+    pthread_mutex_lock(&sweep->lock);
+    for (size_t i = 0; i < sweep->item_count && candidate->state == TUNE_NEW; i++) {
+        const struct item *other = &sweep->items[i];
+        if (!other->checked || strcmp(other->request, item->request) != 0 || strcmp(other->check, item->check) != 0)
+            continue;
+        for (size_t k = 0; k < other->count; k++) {
+            const struct candidate *twin = &other->candidates[k];
+            if (strcmp(twin->knobs, candidate->knobs) != 0) continue;
+            candidate->state = twin->verdict;
+            if (twin->verdict > TUNE_CORRECT) candidate->reason = output_copy(twin->reason);
+        }
+    }
+    pthread_mutex_unlock(&sweep->lock);
+    return candidate->state != TUNE_NEW;
+}
+
 static void verify(struct bench_side *side, struct candidate *candidate, const char *compile_fault) {
     char *text = NULL;
     int code = 0;
     struct buf answer = {0};
     if (compile_fault) {
         fail(candidate, TUNE_COMPILE, compile_fault);
-    } else if (asprintf(&text, "verify %s %s", side->item->backward ? "bwd" : "fwd", candidate->knobs) >= 0) {
+    } else if (!has_verdict(side->sweep, side->item, candidate) &&
+               asprintf(&text, "verify %s %s", side->item->backward ? "bwd" : "fwd", candidate->knobs) >= 0) {
         const enum worker_answer how = ask(side, text, VERIFY_LIMIT, &code, &answer);
         if (command_interrupted()) goto out;
         candidate->state = TUNE_CORRECT;
@@ -131,6 +150,7 @@ static void verify(struct bench_side *side, struct candidate *candidate, const c
                                            : TUNE_RUNTIME,
                  buf_string(&answer));
     }
+    candidate->verdict = candidate->state;
     if (candidate->state != TUNE_CORRECT) tune_record(side->sweep, side->item, candidate, side->device);
 out:
     free(text);
@@ -255,6 +275,9 @@ static void *measure_on_device(void *user) {
             if (candidate->state == TUNE_NEW) break;  // interrupted
             show(sweep, side->item, NULL);
         }
+        pthread_mutex_lock(&sweep->lock);
+        side->item->checked = !command_interrupted();
+        pthread_mutex_unlock(&sweep->lock);
         race(side);
         worker_stop(&side->worker);  // the next problem gets all of the device's memory
     }

@@ -18,7 +18,7 @@ struct candidate {
     bool timed;   // its record is in the journal
     int numeric;
     size_t kernels[SOURCE_KERNELS_MAX], kernel_count;  // in sweep.kernels
-    enum tune_state state;
+    enum tune_state verdict, state;                    // of the check; in all
     char *reason;
     double *times;
     size_t count;
@@ -29,8 +29,10 @@ struct item {
     size_t index;  // of the problem
     bool backward;
     char *request;
+    char *check;  // flags of the problem by which its candidates are checked
     struct candidate *candidates;
     size_t count;
+    bool checked;  // all have a verdict; under the sweep's lock
 };
 
 struct sweep {

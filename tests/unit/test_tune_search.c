@@ -106,6 +106,17 @@ START_TEST(samples_are_spread_and_repeat) {
 }
 END_TEST
 
+START_TEST(shares_are_as_equal_as_sizes_allow) {
+    const size_t sizes[4] = {582, 18, 0, 79};
+    size_t shares[4];
+    tune_share(sizes, 4, 64, shares);
+    ck_assert(shares[0] == 23 && shares[1] == 18 && shares[2] == 0 && shares[3] == 23);
+    tune_share(sizes, 4, 1000, shares);
+    ck_assert(shares[0] == 582 && shares[1] == 18 && shares[2] == 0 && shares[3] == 79);
+    tune_share(sizes, 0, 10, shares);
+}
+END_TEST
+
 START_TEST(variance_that_a_knob_explains) {
     const double values[6] = {1, 1, 2, 2, 3, 3};
     const size_t exact[6] = {0, 0, 1, 1, 2, 2}, none[6] = {0, 1, 0, 1, 0, 1}, one[6] = {0};
@@ -117,4 +128,4 @@ START_TEST(variance_that_a_knob_explains) {
 END_TEST
 
 UNIT_MAIN("tune_search", outliers_do_not_count, intervals_hold, halving_finds_the_best, samples_are_spread_and_repeat,
-          variance_that_a_knob_explains)
+          shares_are_as_equal_as_sizes_allow, variance_that_a_knob_explains)

@@ -70,6 +70,19 @@ void tune_sample(bool *marked, size_t count, size_t wanted, unsigned seed) {
     }
 }
 
+void tune_share(const size_t *sizes, size_t groups, size_t wanted, size_t *shares) {
+    memset(shares, 0, groups * sizeof *shares);
+    // One at a time, to whoever has least and is not full.
+    for (; wanted; wanted--) {
+        size_t least = groups;
+        for (size_t g = 0; g < groups; g++) {
+            if (shares[g] < sizes[g] && (least == groups || shares[g] < shares[least])) least = g;
+        }
+        if (least == groups) return;
+        shares[least]++;
+    }
+}
+
 double tune_explained(const double *values, const size_t *group, size_t count, size_t groups) {
     double *sums = calloc(groups + 1, sizeof *sums), *counts = calloc(groups + 1, sizeof *counts);
     double total = 0, squares = 0, between = 0;

@@ -24,6 +24,9 @@ size_t tune_rounds(size_t count);
 // Marks `wanted` of `count` candidates, spread over the whole list, the same for the same seed; those marked already stay and count.
 void tune_sample(bool *marked, size_t count, size_t wanted, unsigned seed);
 
+// Shares `wanted` among groups as equally as their sizes allow: a small family of kernels is not drowned by a large one.
+void tune_share(const size_t *sizes, size_t groups, size_t wanted, size_t *shares);
+
 // How much of the variance of values a grouping explains (eta squared, 0 to 1): group[i] is the group of value i, below `groups`.
 double tune_explained(const double *values, const size_t *group, size_t count, size_t groups);
 
