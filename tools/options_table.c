@@ -120,6 +120,9 @@ static const struct option own_options[] = {
     {"devices", "N,...", TEXT, GROUP_VERB, TUNE, 0, FIELD(devices), "devices that share the problems (--device)"},
     {"merge", "FILE", TEXT, GROUP_VERB, TUNE, 0, FIELD(merge),
      "measure nothing: rows from a journal and those given as arguments"},
+    {"held-out", "TEXT", TEXT, GROUP_VERB, TUNE, 0, FIELD(held_out),
+     "measure shapes whose name contains TEXT, but make no rows of them: print what they lose; 'each': every one in "
+     "turn"},
     {"max-size", "MB", COUNT, GROUP_VERB, CACHE, 0, FIELD(max_size), "prune: megabytes that entries may take"},
     {"max-age", "DAYS", COUNT, GROUP_VERB, CACHE, 0, FIELD(max_age), "prune: days that an entry may be unused"},
     {"spec", "SPEC", TEXT, GROUP_VERB, SHOW | BUILD, 0, FIELD(spec),

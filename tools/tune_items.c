@@ -1,6 +1,7 @@
 // tune_items.c - see tune_items.h.
 #include "tune_items.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,25 @@ static bool same_item(const cJSON *a, const cJSON *b) {
 const char *tune_label(const cJSON *record) {
     const char *name = tune_text(record, "name");
     return *name ? name : tune_text(record, "problem");
+}
+
+void tune_add_words(cJSON *json, const char *text, const char *const *only, size_t count) {
+    char name[32], value[32];
+    for (int used = 0; sscanf(text, " %31[^=]=%31s%n", name, value, &used) == 2; text += used) {
+        bool wanted = !count;
+        for (size_t i = 0; i < count; i++) wanted |= !strcmp(only[i], name);
+        if (!wanted) continue;
+        char *end;
+        const double number = strtod(value, &end);
+        const bool flag = !strcmp(name, "softcap") || !strcmp(name, "aligned") || !strcmp(name, "deterministic") ||
+                          !strcmp(name, "q_registers");
+        if (flag)
+            cJSON_AddBoolToObject(json, name, number != 0);
+        else if (*end)
+            cJSON_AddStringToObject(json, name, value);
+        else
+            cJSON_AddNumberToObject(json, name, number);
+    }
 }
 
 static unsigned log2_up(double value) {

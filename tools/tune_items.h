@@ -16,6 +16,9 @@ const cJSON *tune_where(const cJSON *record);
 bool tune_is_correct(const cJSON *record);
 const char *tune_label(const cJSON *record);  // its problem's name, else its flags
 
+// "head_dim=128" of a request or of knobs as a member, numbers as numbers: all words, or `count` of them.
+void tune_add_words(cJSON *json, const char *text, const char *const *only, size_t count);
+
 // A pass of a problem, and its records.
 struct tune_item {
     const cJSON **records;
@@ -34,7 +37,26 @@ struct tune_items tune_items_make(const cJSON *records);
 void tune_items_free(struct tune_items *items);
 const cJSON *tune_first(const struct tune_item *item);
 
+// --held-out: how much slower than its own best a shape is with the row that it gets.
+struct tune_loss {
+    const struct tune_item *item;
+    const char *knobs;  // the row's
+    bool fresh;         // a row of this sweep; else the one there was, for lack of other shapes of the request
+    double ms, loss;    // loss 0.03: 3 % slower
+};
+struct tune_losses {
+    struct tune_loss *list;
+    size_t count;
+};
+// Whether an item is measured for that alone, and makes no row.
+bool tune_is_held_out(const struct options *options, const struct tune_item *item);
+// Prints a table and fills `losses`. 0 or an exit code.
+int tune_held_out(const struct options *options, const struct tune_items *items, struct tune_losses *losses);
+
+// FILE.t4.json. 0 or an exit code.
+int tune_write_t4(const struct options *options, const cJSON *records);
+
 // tune --report: the page of plots. 0 or an exit code.
-int tune_report(const struct options *options, const struct tune_items *items);
+int tune_report(const struct options *options, const struct tune_items *items, const struct tune_losses *losses);
 
 #endif

@@ -57,7 +57,17 @@ static size_t add_importance(const struct tune_items *items, struct report_bar *
     return used;
 }
 
-int tune_report(const struct options *options, const struct tune_items *items) {
+static void add_losses(struct report *report, const struct tune_losses *losses) {
+    struct report_bar *bars = output_realloc(NULL, (losses->count + 1) * sizeof(*bars));
+    for (size_t i = 0; i < losses->count; i++) {
+        const cJSON *first = tune_first(losses->list[i].item);
+        bars[i] = (struct report_bar){tune_label(first), tune_text(first, "pass"), 100 * losses->list[i].loss, 0, 0};
+    }
+    if (losses->count) report_bars(report, "What held-out shapes lose to their own best", "%", bars, losses->count);
+    free(bars);
+}
+
+int tune_report(const struct options *options, const struct tune_items *items, const struct tune_losses *losses) {
     static const struct report_slope slopes[] = {{"1 TB/s", 1}, {"3.35 TB/s", 3.35}, {"4.8 TB/s", 4.8}, {"8 TB/s", 8}};
     struct report_bar *speeds = output_realloc(NULL, 2 * items->count * sizeof(*speeds));
     struct report_bar *gains = output_realloc(NULL, items->count * sizeof(*gains)), knobs[32];
@@ -100,6 +110,7 @@ int tune_report(const struct options *options, const struct tune_items *items) {
     report_scatter(&report, "Against the memory's roof", "FLOP a byte", "TFLOP/s", points, point_count, slopes,
                    sizeof(slopes) / sizeof(*slopes));
     report_bars(&report, "Speed-up over what was served before", "times", gains, gain_count);
+    add_losses(&report, losses);
     const size_t importance = add_importance(items, knobs, sizeof(knobs) / sizeof(*knobs), &names);
     report_bars(&report, "What the knobs explain of the differences", "share of variance", knobs, importance);
     texts_free(&names);

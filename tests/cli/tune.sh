@@ -51,9 +51,34 @@ that test "$(json rows.1.measured.ms)" = 6
 that test "$(json rows.1.measured.served_before_ms)" = 10
 that grep -q '<svg' "$scratch/page.html"
 cp "$scratch/rows.t4.json" "$out"
-that test "$(json schema_version)" = 1.0.0
+that lua5.4 tests/cli/t4.lua < "$out"
 that test "$(json results.2.invalidity)" = correct
+that test "$(json metadata.device)" = Test
 has '"invalidity":	"timeout"'
+sed 's/"invalidity":	"timeout"/"invalidity":	"slow"/; s/"runtimes":	\[10\]/"runtimes":	["10"]/; s/"times"/"time"/2' "$scratch/rows.t4.json" > "$scratch/bad.t4.json"
+lua5.4 tests/cli/t4.lua < "$scratch/bad.t4.json" > "$out" && code=0 || code=$?
+that test "$code" = 1
+has "invalidity: 'slow' is no value of it"
+has 'runtimes/0: is a string, not a number'
+# Shapes that make no rows: what they lose with the row they get. "longer" gets long's, 6 ms to its own best 5.
+{
+    sed '$d' "$scratch/rows.json.journal"
+    for shape in '9000 6 5' '70 3 3'; do
+        read -r average first second <<< "$shape"
+        record "longer$average" "$average" "$(knobs 128 64 1)" 64 correct "$first" true | sed 's/"name":""/"name":"longer'"$average"'"/'
+        record "longer$average" "$average" "$(knobs 64 64 2)" 64 correct "$second" | sed 's/"name":""/"name":"longer'"$average"'"/'
+    done
+} > "$scratch/held.journal"
+good tune --merge "$scratch/held.journal" -o "$scratch/held.json" --held-out longer --report "$scratch/held.html"
+has '^longer9000 +fwd +new +6.0000 +5.0000 +20.0 %$'
+has '^longer70 +fwd +new +3.0000 +3.0000 +0.0 %$'
+that grep -q 'held out: 2 shapes lose 10.0 % to their own best (median), 20.0 % at most' "$err"
+that grep -q 'What held-out shapes lose' "$scratch/held.html"
+that cmp "$scratch/held.json" <(sed 's|rows.json.journal -o [^"]*rows.json --report [^"]*page.html|held.journal -o '"$scratch/held.json --held-out longer --report $scratch/held.html"'|' "$scratch/rows.json")
+good tune --merge "$scratch/held.journal" -o "$scratch/held.json" --held-out each --json
+that json median_loss
+that test "$(json held_out)" = 2
+that grep -q "of 2 shapes the row they get has no time" "$err"
 # They are rows that the library takes.
 sed -i 's/"device": "Test",//' "$scratch/rows.json"
 good explain --seqlens-q 5000 --head-dim 64 --dtype bf16 --arch sm_80 --config "$scratch/rows.json"
