@@ -12,7 +12,7 @@ from ._library import InvalidArgument, Unsupported
 # Arguments of any version that only say how to compute.
 _HINTS = frozenset(
     "num_splits pack_gqa sm_margin scheduler_metadata seqlen_k_per_split disable_scheduler_metadata min_seqlen_k score_mod_bwd "
-    "block_sparse_tensors_bwd aux_tensors aux_scalars".split()
+    "block_sparse_tensors_bwd aux_tensors aux_scalars gather_bwd_recompute_p gather_bwd_token_chunk".split()
 )
 # Arguments that change the result: what they ask for, and the values that ask for nothing.
 _UNSUPPORTED = {
