@@ -399,8 +399,8 @@ demo: ## the main job on real input: packages, build, kernels, forward and backw
 deps: ## install the packages that building and testing need (Debian, Ubuntu)
 	$(Q)tools/deps.sh
 
-deps-python: ## a Python with torch, pytest and transformers in build/python-env, for check-python: 3 GB
-	$(Q)python3 -m venv build/python-env && build/python-env/bin/pip install --quiet 'torch>=2.4' pytest 'transformers>=5'
+deps-python: ## a Python with torch, pytest and transformers in build/python-env, for check-python: 5 GB
+	$(Q)tools/deps.sh python
 
 bench: $(TOOL) ## time the default suite
 	$(Q)$(TOOL) bench --suite default

@@ -3,22 +3,35 @@
 #
 #   tools/deps.sh           everything                     (make deps)
 #   tools/deps.sh build     only what building needs       (make demo)
+#   tools/deps.sh python    a Python for the tests of the PyTorch package, in build/python-env: 5 GB (make deps-python)
 #   tools/deps.sh --list    print the names, install nothing
 #
 # As root, or with sudo where that asks for no password; else it prints the command and stops. Nothing to install: it does nothing.
 set -eu
 
 build_packages='gcc libc6-dev binutils make pkg-config lua5.4 liblua5.4-dev libcjson-dev libzstd-dev'
-# Tests: check (unit), clang and its runtime (fuzzers, second compiler), g++ (the header as C++; simulator, with Boost.Context).
-test_packages='check g++ libboost-context-dev clang valgrind'
+# Tests: check (unit), clang and its runtime (fuzzers, second compiler), g++ (the header as C++; simulator, with Boost.Context),
+# python3-venv (for tools/deps.sh python).
+test_packages='check g++ libboost-context-dev clang valgrind python3-venv'
 # Lint. clang-format is pinned: other versions lay out some lines differently.
 lint_packages='clang-format-14 clang-tidy cppcheck lua-check shellcheck'
+# From PyPI, where torch brings CUDA along: not part of everything. Versions that the package was tested with.
+python_packages='torch==2.15.* pytest transformers==5.24.*'
 
 case ${1:-} in
 build) packages=$build_packages ;;
+python)
+    python3 -c 'import ensurepip' 2> /dev/null || {
+        echo 'deps: this Python makes no environments: install python3-venv, then go on' >&2
+        exit 1
+    }
+    [ -x build/python-env/bin/python ] || python3 -m venv build/python-env
+    # shellcheck disable=SC2086 # a list
+    exec build/python-env/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $python_packages
+    ;;
 '' | --list) packages="$build_packages $test_packages $lint_packages" ;;
 *)
-    echo "usage: tools/deps.sh [build | --list]" >&2
+    echo "usage: tools/deps.sh [build | python | --list]" >&2
     exit 2
     ;;
 esac
