@@ -295,7 +295,11 @@ CHECK_LINES = $(call unit_lines,$(SLOW_UNIT))$(SIM_LINES)$(MATRIX_LINES)$(SAN_LI
 check-fast: all unit-programs $(if $(wildcard $(SIM)),$(SIM)) ## tests of two minutes: lint, layers, headers, unit, Lua, command line
 	$(call run_lines,$(FAST_LINES),-j $(JOBS))
 
-check: all unit-programs $(SIM_NEEDS) check-variants ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation
+# What the tests need; also with -j.
+.PHONY: check-needs
+check-needs: all unit-programs $(SIM_NEEDS) check-variants
+
+check: check-needs ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation
 	$(call run_lines,$(CHECK_LINES),-j $(JOBS))
 
 check-gpu: all $(GPU_PROGRAMS) ## GPU tests; skipped where there is no device
@@ -314,7 +318,7 @@ check-long: FUZZ_SECONDS = 600
 check-long: MATRIX_OPTIONS = --all
 check-long: SIM_SHARE = 1
 check-long: SIM_PARTS = 1 2 3 4
-check-long: all unit-programs $(SIM_NEEDS) check-variants ## check with every architecture, valgrind, clang-tidy and long fuzzing
+check-long: check-needs ## check with every architecture, valgrind, clang-tidy and long fuzzing
 	$(call run_lines,$(CHECK_LINES)$(VALGRIND_LINES)$(TIDY_LINES),-j $(JOBS) -t 7200)
 
 # The same tree built twice more: with sanitizers, and by clang, every file of it, for the fuzzers.
