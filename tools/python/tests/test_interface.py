@@ -58,6 +58,32 @@ def test_batched_is_packed(device):
     assert torch.equal(out.flatten(0, 1), packed) and torch.equal(lse.transpose(0, 1).flatten(1), packed_lse)
 
 
+def test_packed_projections(device):
+    q, k, v, cu = operands(device, heads_k=4)
+    qkv, kv = torch.stack((q, k, v), 1), torch.stack((k, v), 1)
+    expected = flash_attn_varlen_func(q, k, v, cu, cu, 9, 9, 0.0, 0.3, True)
+    with varflash.copies(False):
+        assert torch.equal(varflash.flash_attn_varlen_qkvpacked_func(qkv, cu, 9, 0.0, 0.3, True), expected)
+        assert torch.equal(varflash.flash_attn_varlen_kvpacked_func(q, kv, cu, cu, 9, 9, 0.0, 0.3, True), expected)
+    expected = flash_attn_func(q[None], k[None], v[None], 0.0, 0.3, causal=True)
+    assert torch.equal(varflash.flash_attn_qkvpacked_func(qkv[None], 0.0, 0.3, causal=True), expected)
+    assert torch.equal(varflash.flash_attn_kvpacked_func(q[None], kv[None], 0.0, 0.3, causal=True), expected)
+
+
+def test_checked_mode_names_the_index(device):
+    q, k, v, cu = operands(device)
+    expected = flash_attn_varlen_func(q, k, v, cu, cu)
+    broken = torch.tensor([0, 5, 3, 14], dtype=torch.int32, device=device)
+    with varflash.checked():
+        assert torch.equal(flash_attn_varlen_func(q, k, v, cu, cu), expected)
+        with pytest.raises(varflash.VarflashError, match=r"cu_seqlens_k\[2\]") as error:
+            flash_attn_varlen_func(q, k, v, cu, broken)
+        assert error.value.status == "VF_ERROR_LENGTHS"
+        with varflash.checked(False):
+            assert torch.equal(flash_attn_varlen_func(q, k, v, cu, cu), expected)
+    assert torch.equal(flash_attn_varlen_func(q, k, v, cu, cu), expected)
+
+
 def test_varlen_attn(device):
     q, k, v, cu = operands(device, heads_k=4)
     for window, causal in (((-1, -1), False), ((-1, 0), True)):

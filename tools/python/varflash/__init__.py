@@ -9,7 +9,14 @@ from . import _library
 from ._attention import copies
 from ._explain import explain
 from ._flash import flash_attn_func, flash_attn_varlen_func
+from ._launch import checked
 from ._library import InvalidArgument, Unsupported, VarflashError
+from ._packed import (
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+)
 from .varlen import AuxRequest, varlen_attn
 
 __all__ = [
@@ -17,10 +24,15 @@ __all__ = [
     "InvalidArgument",
     "Unsupported",
     "VarflashError",
+    "checked",
     "copies",
     "explain",
     "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
     "varlen_attn",
 ]
 

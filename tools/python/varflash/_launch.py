@@ -7,6 +7,7 @@ Invariant: nothing here waits for the device, and nothing is copied. Calls are k
 import ctypes
 import os
 import threading
+from contextlib import contextmanager
 
 import torch
 
@@ -57,6 +58,23 @@ except AttributeError:
         return torch.cuda.current_stream(index).cuda_stream
 
 
+# ---- checked mode --------------------------------------------------------------------------------------------------------------
+
+_checked = os.environ.get("VARFLASH_CHECK", "0") not in ("0", "")
+
+
+@contextmanager
+def checked(on=True):
+    """Within it, every call validates the lengths on the device first, waits for that, and raises for broken ones, naming the index. The
+    process starts with VARFLASH_CHECK=0 or =1."""
+    global _checked
+    before, _checked = _checked, bool(on)
+    try:
+        yield
+    finally:
+        _checked = before
+
+
 # ---- what shapes and options decide --------------------------------------------------------------------------------------------
 
 
@@ -102,13 +120,13 @@ def _describe_options(problem, options):
 class Call:
     """A struct of arguments that lacks its pointers, and what must be allocated to launch it."""
 
-    __slots__ = ("run", "args", "words", "address", "context", "device_index", "workspace_size", "shapes")
+    __slots__ = ("run", "args", "words", "address", "context", "device_index", "workspace_size", "shapes", "checked")
 
     def __init__(self, run, args, q, tensors, lengths, options):
         device = q.device
         if device.type not in _library.BACKENDS:
             raise Unsupported(f"q: is on {device}; CUDA devices and the CPU are possible")
-        self.run, self.args = run, args
+        self.run, self.args, self.checked = run, args, False
         _describe_inputs(args, tensors, device)
         _describe_inputs(args.problem, lengths, device)
         _describe_options(args.problem, options)
@@ -124,6 +142,9 @@ class Call:
         if status:
             raise _library.failure(status)
         self.args.problem.workspace_size = self.workspace_size = size.value
+
+    def check(self, on):
+        self.args.problem.check, self.checked = int(on), on
 
     def keep(self, key):
         calls = _local.calls
@@ -207,6 +228,8 @@ def forward(call, q, k, v, cu_q, cu_k, used_q, used_k):
     if call.workspace_size:
         workspace = q.new_empty(call.workspace_size, dtype=torch.uint8)
         words[_FWORKSPACE] = workspace.data_ptr()
+    if call.checked is not _checked:
+        call.check(_checked)
     status = call.run(call.context, call.address)
     if status:
         raise _library.failure(status)
@@ -268,6 +291,8 @@ def backward(dout, dlse, q, k, v, out, lse, cu_q, cu_k, used_q, used_k, options)
     if call.workspace_size:
         workspace = q.new_empty(call.workspace_size, dtype=torch.uint8)
         words[_BWORKSPACE] = workspace.data_ptr()
+    if call.checked is not _checked:
+        call.check(_checked)
     status = call.run(call.context, call.address)
     if status:
         raise _library.failure(status)
