@@ -5,6 +5,7 @@ local arch = require "gen.arch"
 
 local budget = {}
 
+local L2_SECTION_MIB = 33 -- what heads that are worked on side by side may read and add to
 local WORK_BYTES = 2 * 64 -- two slots of struct Work (attn/schedule.cuh)
 local MOST_REGISTERS = 255
 
@@ -64,7 +65,7 @@ function budget.fwd_sm80(r)
     { "work", WORK_BYTES },
   })
   if not facts then return nil, why end
-  facts.q_warp_bytes, facts.last_block_first, facts.l2_sections = q_warp_bytes, true, r.mask == "causal"
+  facts.q_warp_bytes, facts.last_block_first, facts.l2_section_mib = q_warp_bytes, true, r.mask == "causal" and L2_SECTION_MIB
   local accumulators = warp_rows * (r.tile_n + r.head_dim_v) // 32 + (r.q_registers and warp_rows * r.head_dim // 64 or 0)
   return enough_registers(facts, "fwd_sm80", r, accumulators, 24)
 end
@@ -110,7 +111,7 @@ function budget.fwd_sm90(r)
   facts.trade = facts.helper_registers ~= nil
   facts.q_stages, facts.tile_slots = q_stages, tile_slots
   facts.wgmma_columns = r.tile_n == r.head_dim_v and { r.tile_n } or { r.tile_n, r.head_dim_v }
-  facts.last_block_first, facts.l2_sections = true, r.mask == "causal"
+  facts.last_block_first, facts.l2_section_mib = true, r.mask == "causal" and L2_SECTION_MIB
   facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n } }
   local accumulators = (r.tile_n + r.head_dim_v) // 2 + r.tile_n // 4 -- scores, output, packed weights
   if accumulators + 24 > facts.consumer_registers then
@@ -190,7 +191,8 @@ function budget.bwd_sm90(r)
       table.insert(facts.wgmma_columns, columns)
     end
   end
-  facts.dq_row_warps, facts.last_block_first, facts.l2_sections, facts.ordered = 4, false, true, true
+  facts.dq_row_warps, facts.last_block_first, facts.ordered = 4, true, true
+  facts.l2_section_mib = r.mask == "full" and L2_SECTION_MIB or L2_SECTION_MIB // 2 + 1 -- chains of blocks that start apart read more of a head at a time
   facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n },
     { operand = "dout", rows = r.tile_m } }
   return facts
@@ -249,7 +251,7 @@ function budget.bwd_sm80(r)
   facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score_keys.down, dkv, dq
   facts.last_block_first = r.deterministic -- the order of turns; else the longest first
   facts.ordered = r.deterministic -- float32 sums in memory have one order
-  facts.l2_sections = true
+  facts.l2_section_mib = L2_SECTION_MIB
   local function each(columns, warps) return math.ceil(math.ceil(columns / 16) / warps) * 16 end
   local kept = r.tile_n // dkv * (each(r.head_dim, r.warps // dkv) + each(r.head_dim_v, r.warps // dkv)) // 32
   local passing = math.max(2 * r.tile_n * r.tile_m // (32 * r.warps), r.tile_m // dq * each(r.head_dim, r.warps // dq) // 32)
@@ -266,7 +268,7 @@ local function streaming(r)
   local limits = arch.parse(r.arch)
   local threads = 256
   return { threads = threads, shared_bytes = 0, blocks_per_sm = math.min(5, limits.threads_per_sm // threads), registers = 48,
-    last_block_first = false, l2_sections = false, dq_row_warps = r.warps and budget.dq_row_warps(r) }
+    dq_row_warps = r.warps and budget.dq_row_warps(r) }
 end
 
 budget.bwd_pre = streaming

@@ -97,8 +97,8 @@ bool call_obstacle(const struct call *call, enum call_tensor which, enum call_ac
             return obstacle(text, "%s has stride %lld, not a multiple of 8 elements", name, (long long)stride);
         }
         if (access == CALL_ACCESS_ALIGNED) continue;
-        if (stride <= 0 || stride >= longest) {
-            return obstacle(text, "%s has stride %lld; tensor maps take 8 to 2^39 elements", name, (long long)stride);
+        if (stride < 0 || stride >= longest) {
+            return obstacle(text, "%s has stride %lld; tensor maps take 0 to 2^39 elements", name, (long long)stride);
         }
         if (extent > most) {
             return obstacle(text, "%s has extent %lld; tensor maps take less than 2^31", name, (long long)extent);

@@ -40,7 +40,7 @@ constexpr int DV_PAIRS = pairs_each(HEAD_DIM_V, DKV_COLUMN_WARPS);
 
 $(args_structs())
 
-//% include "attn/schedule.cuh"
+//% include "attn/item_order.cuh"
 //% include "attn/mask.cuh"
 //% include "attn/softcap.cuh"
 //% include "tile/mma.cuh"

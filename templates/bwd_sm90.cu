@@ -3,7 +3,7 @@
 // Variable-length attention backward for Hopper: copy engine and wgmma, sm_90a. Always deterministic: there is no other mode.
 //
 // One block per SM, persistent. A piece of work is TILE_N keys of one key head; the block walks over the query heads of that key head and over
-// their query tiles, the last tile first:
+// their query tiles:
 //
 //     S^T  = K Q^T    dP^T = V dO^T        64 keys a group; what the exponent is shifted by and delta come as products too
 //     P^T  = 2^(S^T * factor)              dS^T = P^T dP^T
@@ -14,9 +14,9 @@
 //                         |                        v                      v                        v
 //                       loader --> K V Q dO --> compute warpgroups -dS-> dQ warpgroup <-turns-> turn taker, turn passer
 //
-// dQ of a query tile is summed in one order, key tiles ascending: the first stores, the others add, the last adds to its own sum and writes dq.
-// A counter per query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. All walk downwards, so
-// that a key tile follows the one before it at a distance of one step, with a causal mask too. docs/kernels-hopper.md tells the whole story.
+// dQ of a query tile is summed in one order, key tiles descending: the first stores, the others add, the last adds to its own sum and writes dq.
+// A counter per query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. All walk upwards: with a
+// causal mask each so begins at tiles that only earlier ones have seen, and no one waits. docs/kernels-hopper.md tells the whole story.
 //
 // Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (TILE_N rows) as tile/panels.cuh
 // says; dq, dk, dv 16-byte aligned.
@@ -44,7 +44,7 @@ static_assert((COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS) * G
 
 $(args_structs())
 
-//% include "attn/schedule.cuh"
+//% include "attn/item_order.cuh"
 //% include "attn/mask.cuh"
 //% include "attn/weights_sm90.cuh"
 //% include "tile/panels.cuh"
@@ -76,11 +76,11 @@ constexpr bool SCORES_ACCUMULATE = $(not softcap);     // S begins with the shif
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;                // query tiles, of every head; walked from end - 1 down
+    int begin, end;                // query tiles, of every head
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
     int lower, upper;              // Band's, of query tile 0
-    int first_from;                // of query tiles from this one on, this key tile is the first that adds to dQ
-    int last_below;                // of query tiles below this one, it is the last
+    int first_below;               // of query tiles below this one, this key tile is the first that adds to dQ
+    int last_from;                 // of query tiles from this one on, it is the last
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
 };
@@ -127,6 +127,27 @@ DEVICE Band band_of(const Piece &piece, int tile) {
             piece.upper + first};
 }
 DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
+
+// Where a compute warpgroup is in its walk. Whether anything is hidden is looked up when the tile is turned to, which is best while products run.
+struct Walk {
+    int tile = 0;
+    bool partial = false;  // something of the tile is hidden from some of 64 keys
+
+    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, piece.begin, row); }
+    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, tile + 1 < piece.end ? tile + 1 : piece.begin, row); }
+    // Selects `value` where a key does not see a query. row: that of element 0.
+    DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
+        if (partial) band_of(piece, tile).hide(x, row, value);
+    }
+
+  private:
+    // row: the first of the 64 keys.
+    DEVICE void turn_to(const Piece &piece, int next, int row) {
+        tile = next;
+        partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
+        if (partial) partial = band_of(piece, tile).hides(row);
+    }
+};
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //

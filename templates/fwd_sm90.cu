@@ -31,7 +31,7 @@ static_assert(TILE_N % 16 == 0, "weights are contracted 16 keys at a time");
 
 $(args_structs())
 
-//% include "attn/schedule.cuh"
+//% include "attn/item_order.cuh"
 //% include "attn/mask.cuh"
 //% include "attn/softcap.cuh"
 //% include "attn/softmax_sm90.cuh"

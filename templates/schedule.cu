@@ -141,24 +141,23 @@ struct Scheduler {
         store(pointer<i64>(list(k_side).first_block) + position, static_cast<i64>(at & BLOCKS_MASK));
         store(pointer<Sequence>(list(k_side).sequences) + position, sequence);
     }
-    template <bool PLACING> DEVICE void add_gap(int k_side, i64 begin, int rows, i64 index, bool active) const {
-        if (!warp_any(active && rows > 0)) return;
-        Sequence gap = {};
-        (k_side ? gap.k_begin : gap.q_begin) = begin;
-        (k_side ? gap.k_len : gap.q_len) = rows;
-        gap.accumulator_row = -1;
-        (k_side ? gap.k_batch : gap.q_batch) = slot(k_side ? args.cu_k : args.cu_q, index);
-        add<PLACING>(k_side, gap, rows, 0, active);
-    }
-    template <bool PLACING>
-    DEVICE void add_side(int k_side, const Sequence &s, const Side &side, int other, i64 index, bool active) const {
-        if (list(k_side).header == 0) return;
-        add<PLACING>(k_side, s, side.used, other, active);
-        if (args.fill == 0) return;
-        add_gap<PLACING>(k_side, side.begin + side.used, side.gap, index, active);
-        // Rows before the first sequence; a slot of a batched tensor begins at 0.
-        const i64 lead = smaller(side.begin, static_cast<i64>(LONGEST));
-        add_gap<PLACING>(k_side, 0, static_cast<int>(lead), index, active && index == 0);
+    // The gaps beside a sequence: the one behind it, and that before the first.
+    template <bool PLACING> DEVICE void add_gaps(int k_side, const Side &side, i64 index, bool active) const {
+        const Lengths &cu = k_side ? args.cu_k : args.cu_q;
+#pragma unroll 1
+        for (int lead = 0; lead < 2; lead++) {
+            // A slot of a batched tensor begins at 0.
+            const i64 before = index == 0 ? smaller(side.begin, static_cast<i64>(LONGEST)) : 0;
+            const int rows = lead ? static_cast<int>(before) : side.gap;
+            if (!warp_any(active && rows > 0)) continue;
+            const i64 begin = lead ? 0 : side.begin + side.used;
+            Sequence gap = {};
+            (k_side ? gap.k_begin : gap.q_begin) = begin;
+            (k_side ? gap.k_len : gap.q_len) = rows;
+            gap.accumulator_row = -1;
+            (k_side ? gap.k_batch : gap.q_batch) = slot(cu, index);
+            add<PLACING>(k_side, gap, rows, 0, active);
+        }
     }
 
     // Rows of dQ accumulators, if the keys take more than one tile: they are summed there. Fits unless lengths are broken; then the
@@ -185,8 +184,14 @@ struct Scheduler {
         s.q_batch = slot(args.cu_q, index);
         s.k_batch = slot(args.cu_k, index);
         allocate<PLACING>(s, active);
-        add_side<PLACING>(0, s, sides.q, sides.k.used, index, active);
-        add_side<PLACING>(1, s, sides.k, sides.q.used, index, active);
+        // Not unrolled, here and in gaps: the code is fetched anew by every launch.
+#pragma unroll 1
+        for (int k_side = 0; k_side < LISTS; k_side++) {
+            if (list(k_side).header == 0) continue;
+            const Side side = k_side ? sides.k : sides.q;
+            add<PLACING>(k_side, s, side.used, k_side ? sides.q.used : sides.k.used, active);
+            if (args.fill != 0) add_gaps<PLACING>(k_side, side, index, active);
+        }
     }
 
     // A packed batch of no sequences is all gap: it is walked as one empty sequence.
@@ -203,10 +208,13 @@ struct Scheduler {
 
     // The share's sequences, `own` being this thread's first. Whole warps stay in the loop together.
     template <bool PLACING> DEVICE void walk(const Sides &own, i64 begin, i64 end) const {
-        i64 index = begin + thread_index();
-        add_sequence<PLACING>(own, index, index < end);
-        for (index += THREADS; index - lane_index() < end; index += THREADS)
-            add_sequence<PLACING>(sides_of(index), index, index < end);
+        Sides sides = own;
+        for (i64 index = begin + thread_index();;) {
+            add_sequence<PLACING>(sides, index, index < end);
+            index += THREADS;
+            if (index - lane_index() >= end) break;
+            sides = sides_of(index);
+        }
     }
 
     // The counts of all shares, and in `before` of the earlier ones: a bin a thread.
@@ -214,6 +222,7 @@ struct Scheduler {
         const int bin = thread_index();
         u64 total = 0, before = 0;
         if (bin >= ALL_BINS) return before;
+#pragma unroll 4
         for (int share = 0; share < grid_blocks(); share++) {
             const u64 count = load(&parts()[share].bins[bin]);
             total += count;

@@ -173,8 +173,6 @@ for _, arch in ipairs(ARCHS) do
   for _, row in ipairs(rows.list) do choose_row(row, arch) end
   choose(assert(gen.plan("pass=check arch=" .. arch)), true)
 end
--- Rows that users may name are compiled like those that are built in.
-for _, row in ipairs(rows.put_first("docs/hopper-backward.json")) do choose_row(row, "sm_90a") end
 for _, arch in ipairs(ALL and { "sm_86", "sm_90a" } or {}) do
   for _, row in ipairs(rows.list) do choose_row(row, arch, true) end
 end

@@ -20,6 +20,7 @@ struct Compute {
     Ring<V_STAGES> v_ring;
     Ring<DS_STAGES> ds_ring;
     Ring<PIECE_SLOTS> piece_ring;
+    Walk walk;  // of the newest S
 
     float dk[HEAD_DIM / 2], dv[HEAD_DIM_V / 2];
     Scores s, dp;  // alive together only with WHOLE_WEIGHTS
@@ -50,13 +51,13 @@ struct Compute {
             const int steps = piece().steps;
             if (steps == 0) break;
             first_scores();
-            int tile = piece().end - 1, old_q = -1;
-            weigh(tile);
+            int old_q = -1;
+            weigh();
             // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
             // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
-            for (int i = 1; i < steps; i++) step<false>(tile, old_q);
-            step<true>(tile, old_q);
+            for (int i = 1; i < steps; i++) step<false>(old_q);
+            step<true>(old_q);
             pin(dk);
             pin(dv);
             arrive(barriers.q_empty(old_q));
@@ -82,13 +83,6 @@ struct Compute {
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
-    // Selects `value` where a key does not see a query of the tile.
-    DEVICE void hide(Scores &x, int tile, float value) const {
-        const Piece &work = piece();
-        if (static_cast<u32>(tile - work.whole_begin) < static_cast<u32>(work.whole_count)) return;
-        const Band band = band_of(work, tile);
-        if (band.hides(group * GROUP_ROWS)) band.hide(x, first_row(), value);
-    }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
 #pragma unroll
         for (int i = 0; i < N; i++) pin(f[i]);
@@ -106,6 +100,7 @@ struct Compute {
         mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
         if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
         issue_scores();
+        walk.begin(piece(), group * GROUP_ROWS);
         mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
         if constexpr (KV_REGISTERS) {
             load_rows<VTile>(v_rows, v_tile());
@@ -124,7 +119,7 @@ struct Compute {
     }
 
     // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
-    template <bool LAST> DEVICE void step(int &tile, int &old_q) {
+    template <bool LAST> DEVICE void step(int &old_q) {
         const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
         mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
         issue_weight_gradients();
@@ -133,8 +128,7 @@ struct Compute {
         pin(dp);
         if (old_q >= 0) arrive(barriers.q_empty(old_q));
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
-        store_ds(ds, tile);
-        if (--tile < piece().begin) tile = piece().end - 1;
+        store_ds(ds);
 
         const u32 q = q_ring.slot;
         old_q = static_cast<int>(q);
@@ -144,30 +138,31 @@ struct Compute {
             issue_scores();
         }
         issue_dk(ds, q);
+        if constexpr (!LAST) walk.advance(piece(), group * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
         arrive(barriers.dout_empty(dout_ring.slot));
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);
-            weigh(tile);
+            weigh();
         }
     }
 
-    DEVICE void weigh(int tile) {
-        const auto hide_scores = [&](Scores &x, float value) { hide(x, tile, value); };
+    DEVICE void weigh() {
+        const auto hide = [this](Scores &x, float value) { walk.hide(piece(), x, first_row(), value); };
         //% if not softcap then
-        coarse = weigher.weigh(s, p, hide_scores);
+        coarse = weigher.weigh(s, p, hide);
         //% elseif budget.whole_weights then
-        weigher.weigh(s, p, p, statistics(), hide_scores);
+        weigher.weigh(s, p, p, statistics(), hide);
         //% else
-        weigher.weigh(s, p, waiting, statistics(), hide_scores);
+        weigher.weigh(s, p, waiting, statistics(), hide);
         //% end -- softcap
     }
 
     // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
-    DEVICE void store_ds(u32 ds, int tile) {
-        hide(dp, tile, 0.0f);
+    DEVICE void store_ds(u32 ds) {
+        walk.hide(piece(), dp, first_row(), 0.0f);
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         //% if softcap then
         write_ds<true>(ds);

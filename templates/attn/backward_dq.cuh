@@ -21,12 +21,12 @@ struct Accumulator {
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-            int tile = piece.end - 1, head = piece.key_head * args.group;
+            int tile = piece.begin, head = piece.key_head * args.group;
 #pragma unroll 1
             for (int left = piece.steps; left > 0; left--) {
                 step(piece, head, tile, left == 1);
-                if (--tile < piece.begin) {
-                    tile = piece.end - 1;
+                if (++tile == piece.end) {
+                    tile = piece.begin;
                     ++head;
                 }
             }
@@ -39,7 +39,7 @@ struct Accumulator {
 
   private:
     DEVICE void step(const Piece &piece, int head, int tile, bool last_step) {
-        const bool first = tile >= piece.first_from, last = tile < piece.last_below;
+        const bool first = tile < piece.first_below, last = tile >= piece.last_from;
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);

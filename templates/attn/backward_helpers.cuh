@@ -3,8 +3,10 @@
 
 // ---- Roles: scheduler -------------------------------------------------------------------------------------------------
 
-// One warp, all lanes together. It draws a piece when the loader is through with the one before, no sooner: a piece that is held back would hold
-// back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
+// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
+
 struct Scheduler {
     const BackwardSm90Args &args;
     const Barriers barriers;
@@ -42,8 +44,8 @@ struct Scheduler {
             for (int i = 0; i < chunk; i++)
                 publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
                                larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                               edge(work, args.window_right), work.block > 0 ? before.end : 0,
-                               after.end > after.begin ? after.begin : tiles.end,
+                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                               work.block > 0 ? before.end : 0,
                                (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
@@ -90,11 +92,11 @@ template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int gro
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        int tile = piece.end - 1, head = piece.key_head * group;
+        int tile = piece.begin, head = piece.key_head * group;
         for (int left = piece.steps; left > 0; left--) {
             visit(piece, head, tile, left);
-            if (--tile < piece.begin) {
-                tile = piece.end - 1;
+            if (++tile == piece.end) {
+                tile = piece.begin;
                 ++head;
             }
         }
@@ -125,7 +127,7 @@ struct Loader {
             if (fresh) load_keys<KTile>(k_ring, barriers.k_full(0), barriers.k_empty(0), K_OFFSET, args.k, piece);
             load_dout(piece.sequence, head, tile);
             if (fresh) load_keys<VTile>(v_ring, barriers.v_full(0), barriers.v_empty(0), V_OFFSET, args.v, piece);
-            if (left == 1 && piece.request) mbarrier_arrive(barriers.request());
+            if (left == smaller(LOADS_AHEAD, piece.steps) && piece.request) mbarrier_arrive(barriers.request());
         });
     }
 
@@ -172,10 +174,10 @@ struct Turns {
     DEVICE void take() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile >= piece.first_from) return;
+            if (tile < piece.first_below) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             global_wait_equal(turn(piece, head, tile),
-                              static_cast<u32>(piece.block - mask.key_tiles<TILE_M, TILE_N>(tile).begin));
+                              static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile).end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -185,7 +187,7 @@ struct Turns {
     DEVICE void pass() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile < piece.last_below) return;
+            if (tile >= piece.last_from) return;
             mbarrier_arrive(barriers.added(ring.slot));
             mbarrier_wait(barriers.added(ring.slot), ring.parity);
             global_release_add(turn(piece, head, tile), 1);

@@ -44,6 +44,7 @@ template <Half HALF> struct WideCompute {
     Ring<DS_STAGES> ds_ring, made_ring;  // of the newest dK; of the newest dS
     Ring<1> p_ring, made_p_ring;
     Ring<PIECE_SLOTS> piece_ring;
+    Walk walk;
 
     static constexpr int DK_COUNT = DK_COLUMNS > 0 ? DK_COLUMNS / 2 : 1, DV_COUNT = DV_COLUMNS > 0 ? DV_COLUMNS / 2 : 1;
     float dk[DK_COUNT], dv[DV_COUNT];
@@ -90,9 +91,6 @@ template <Half HALF> struct WideCompute {
     DEVICE u32 ds_tile(u32 slot) const { return shared + DS_OFFSET + slot * DsTile::BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return warp * 16 + lane_index() / 4; }
-    DEVICE void next(int &tile) const {
-        if (--tile < piece().begin) tile = piece().end - 1;
-    }
     // Where this lane's row of fragment k of a tile of P or dS is stored and loaded.
     DEVICE u32 fragment(u32 tile, int k) const {
         const u32 row = warp * 16 + lane_index() % 16, half = lane_index() / 16;
@@ -102,7 +100,7 @@ template <Half HALF> struct WideCompute {
     // No more than dK is in flight where a loop closes, for ptxas's sake (ptx/wgmma.cuh). S of the next step is not issued ahead of it: with a ring
     // of two, the tile of queries that S reads takes the place of one that dK has read.
     DEVICE void walk_scores(int steps) {
-        int tile = piece().end - 1;
+        walk.begin(piece(), 0);
         mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
 #pragma unroll 1
         for (int i = 0; i < steps; i++) {
@@ -110,16 +108,17 @@ template <Half HALF> struct WideCompute {
             wgmma_wait<0>();  // the dK before and S are complete
             pin(x);
             if (i > 0) release_dk();
-            weigh(tile);
+            weigh();
             put_weights();
             issue_dv();
             issue_dk();
+            walk.advance(piece(), 0);
             wgmma_wait<1>();
             release_dv();
         }
     }
     DEVICE void walk_gradients(int steps) {
-        int tile = piece().end - 1;
+        walk.begin(piece(), 0);
         mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
 #pragma unroll 1
         for (int i = 0; i < steps; i++) {
@@ -132,8 +131,9 @@ template <Half HALF> struct WideCompute {
             made_p_ring.advance();
             get_weights();
             issue_dv();
-            put_gradients(tile);
+            put_gradients();
             issue_dk();
+            walk.advance(piece(), 0);
             wgmma_wait<1>();
             release_dv();
         }
@@ -176,18 +176,14 @@ template <Half HALF> struct WideCompute {
         q_ring.advance();
     }
 
-    DEVICE void weigh(int &tile) {
-        const auto hide_scores = [&](Scores &scores, float value) {
-            const Band limits = band_of(piece(), tile);
-            if (limits.hides(0)) limits.hide(scores, first_row(), value);
-        };
+    DEVICE void weigh() {
+        const auto hide = [this](Scores &scores, float value) { walk.hide(piece(), scores, first_row(), value); };
         //% if softcap then
         const u32 newest = (q_ring.slot + Q_STAGES - 1) % Q_STAGES;
-        weigher.weigh(x, p, p, shared + STATISTICS_OFFSET + newest * STATISTICS_BYTES, hide_scores);
+        weigher.weigh(x, p, p, shared + STATISTICS_OFFSET + newest * STATISTICS_BYTES, hide);
         //% else
-        weigher.weigh(x, p, hide_scores);
+        weigher.weigh(x, p, hide);
         //% end -- softcap
-        next(tile);
     }
     DEVICE void put_weights() {
         mbarrier_wait(barriers.p_empty(), made_p_ring.parity ^ 1);
@@ -229,10 +225,8 @@ template <Half HALF> struct WideCompute {
     }
     //% end -- dtype
     // dS = P dP. Hidden gradients, which may be anything, become 0.
-    DEVICE void put_gradients(int &tile) {
-        const Band limits = band_of(piece(), tile);
-        if (limits.hides(0)) limits.hide(x, first_row(), 0.0f);
-        next(tile);
+    DEVICE void put_gradients() {
+        walk.hide(piece(), x, first_row(), 0.0f);
         mbarrier_wait(barriers.ds_empty(made_ring.slot), made_ring.parity ^ 1);
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {

@@ -7,9 +7,9 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
 }
-// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
+// and this one is covered too.
 DEVICE void global_release_add(u32 *address, u32 value) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 

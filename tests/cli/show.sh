@@ -4,16 +4,19 @@
 source "$(dirname "$0")/harness.bash"
 
 for arch in sm_80 sm_86 sm_89 sm_90 sm_90a sm_100 sm_120; do
-    for kernel in fwd bwd bwd_pre schedule; do
+    for kernel in fwd bwd schedule; do
         good show $kernel --arch $arch --head-dim 72 --dtype fp16 --causal
         has "^extern \"C\" __global__|__global__"
         hasnt '^#line'
     done
 done
 
-good show bwd_post --arch sm_100 --head-dim 72
-bad 2 "'bwd_post' is no kernel of this variant" show bwd_post --arch sm_90a --head-dim 72 --config docs/hopper-backward.json
-good show bwd_sm90 --arch sm_90a --head-dim 72 --config docs/hopper-backward.json
+for kernel in bwd_pre bwd_post; do
+    good show $kernel --arch sm_100 --head-dim 72
+done
+good show bwd_pre_sm90 --arch sm_90a --head-dim 72
+bad 2 "'bwd_post' is no kernel of this variant" show bwd_post --arch sm_90a --head-dim 72
+good show bwd_sm90 --arch sm_90a --head-dim 72
 
 # Without --arch: sm_80. The text names the command that reproduces it.
 good show fwd --head-dim 72 --window -3,inf --softcap 15

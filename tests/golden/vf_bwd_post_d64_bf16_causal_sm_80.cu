@@ -425,19 +425,12 @@ struct CheckReport {
 static_assert(sizeof(CheckReport) == 16, "ORDER args");
 
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
-// them by ticket, in order, and may wait only for work with lower tickets.
-//
-// Inside a sequence, heads go in sections; a section runs block by block over its heads, query heads of one key head side by side. Where blocks
-// differ in length (causal) or wait for each other (turns), a section is as many heads as fit the L2 cache together, so that long blocks of many
-// heads come first; elsewhere it is one key head, which reads least. Blocks go last first, or first first: whichever is longest first with a
-// causal mask, or in the backward's deterministic mode the order of turns.
+// them by ticket, in order (item_order.cuh, piece_order.cuh), and may wait only for work with lower tickets.
 
-
-constexpr float L2_SECTION_BYTES = 33 << 20;  // 32 MiB, and room for what a reciprocal is off by
 
 struct Work {
     Sequence sequence;
-    int head;  // the first of WorkQueue's chunk
+    int head;  // the first of a chunk
     int block;
     int more;  // 0: no work is left
     int reserved;
@@ -453,18 +446,22 @@ DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
     return chunk;
 }
 
-// The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
-DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
-    i64 low = 0, count = entries;
+// The last of 0 ... count - 1 whose key is not above `at`; keys ascend, and the first is not above it. All lanes of a warp search 32 ways at once.
+template <class Key> DEVICE i64 last_not_above(i64 count, i64 at, Key key) {
+    i64 low = 0;
     while (count > 1) {
-        const i64 step = (count + WARP - 1) / WARP;
-        const i64 probe = low + lane_index() * step;
-        const bool before = lane_index() * step < count && load(first_block + probe) <= at;
-        const int passed = population(warp_ballot(before));  // at least one: first_block[low] <= at
+        const i64 step = (count + WARP - 1) / WARP, offset = lane_index() * step;
+        const bool above = key(low + smaller(offset, count - 1)) > at;
+        const int passed = population(warp_ballot(!above && offset < count));
         low += (passed - 1) * step;
         count = smaller(step, count - (passed - 1) * step);
     }
     return low;
+}
+
+// The entry that holds block `at` of one head: the last with first_block <= at.
+DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
+    return last_not_above(entries, at, [first_block](i64 entry) { return load(first_block + entry); });
 }
 
 // A list, read by whole warps.
@@ -489,62 +486,6 @@ struct ListReader {
         const i64 first = load(first_block + entry);
         return {load(sequences + entry), first, static_cast<int>(block - first),
                 static_cast<int>(load(first_block + entry + 1) - first)};
-    }
-};
-
-// Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
-// is whole chunks, and whole groups of query heads as long as a group fits.
-DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
-    Work work = {};
-    if (item >= static_cast<u64>(list.blocks) * chunks) return work;
-    const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
-    const int section_chunks = group_chunks;
-    const u64 local = item - static_cast<u64>(place.first) * chunks;
-    const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
-    const int section = static_cast<int>(local / section_items);
-    const int rest = static_cast<int>(local - section * section_items);
-    const int width = smaller(section_chunks, chunks - section * section_chunks);
-    work.sequence = place.sequence;
-    work.head = section * section_chunks + rest % width;  // in chunks
-    work.block = rest / width;
-    work.more = 1;
-    return work;
-}
-
-// Hands items to a whole block of threads. Two slots in shared memory: the next item is written while the current one is worked on; the
-// block sync at the top of every item separates a slot's readers from its next writer. A block so holds two tickets; it works in their
-// order, so the lowest unfinished ticket is always being worked on.
-struct WorkQueue {
-    const Schedule &schedule;
-    Work *slots;  // Work[2]
-    int heads, group;
-    float row_bytes;  // of one head
-    int chunk, turn;
-
-    DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
-        : schedule(list), slots(slot_memory), heads(head_count), group(group_size),
-          row_bytes(static_cast<float>(bytes)), chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
-        prepare();
-    }
-    // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did
-    // before is complete when it returns.
-    DEVICE const Work &next() {
-        block_sync();
-        const Work &work = slots[turn];
-        turn ^= 1;
-        return work;
-    }
-    // Warp 0 draws the item after the current one: once between two calls of next(), best while copies are under way. Who waits for turns draws
-    // at the end: an item that is held back would hold back all that wait for it.
-    DEVICE void prepare() const {
-        if (thread_index() >= WARP) return;
-        u64 ticket = 0;
-        if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(schedule.header)->ticket, 1);
-        Work work = decode_work(ListReader(schedule), shuffle(ticket, 0), heads / chunk, larger(group / chunk, 1),
-                                row_bytes * static_cast<float>(chunk));
-        work.head *= chunk;
-        if (lane_index() == 0) slots[turn] = work;
-        warp_sync();
     }
 };
 // Which keys a query sees: bottom-right aligned, by used lengths. With shift = k_len - q_len, query r sees key c iff
@@ -868,9 +809,9 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
 }
-// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
+// and this one is covered too.
 DEVICE void global_release_add(u32 *address, u32 value) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 

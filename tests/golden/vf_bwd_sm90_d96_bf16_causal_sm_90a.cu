@@ -9,7 +9,7 @@
 // Variable-length attention backward for Hopper: copy engine and wgmma, sm_90a. Always deterministic: there is no other mode.
 //
 // One block per SM, persistent. A piece of work is TILE_N keys of one key head; the block walks over the query heads of that key head and over
-// their query tiles, the last tile first:
+// their query tiles:
 //
 //     S^T  = K Q^T    dP^T = V dO^T        64 keys a group; what the exponent is shifted by and delta come as products too
 //     P^T  = 2^(S^T * factor)              dS^T = P^T dP^T
@@ -20,9 +20,9 @@
 //                         |                        v                      v                        v
 //                       loader --> K V Q dO --> compute warpgroups -dS-> dQ warpgroup <-turns-> turn taker, turn passer
 //
-// dQ of a query tile is summed in one order, key tiles ascending: the first stores, the others add, the last adds to its own sum and writes dq.
-// A counter per query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. All walk downwards, so
-// that a key tile follows the one before it at a distance of one step, with a causal mask too. docs/kernels-hopper.md tells the whole story.
+// dQ of a query tile is summed in one order, key tiles descending: the first stores, the others add, the last adds to its own sum and writes dq.
+// A counter per query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. All walk upwards: with a
+// causal mask each so begins at tiles that only earlier ones have seen, and no one waits. docs/kernels-hopper.md tells the whole story.
 //
 // Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (TILE_N rows) as tile/panels.cuh
 // says; dq, dk, dv 16-byte aligned.
@@ -462,20 +462,20 @@ struct CheckReport {
 };
 static_assert(sizeof(CheckReport) == 16, "ORDER args");
 
-// The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
-// them by ticket, in order, and may wait only for work with lower tickets.
+// The order in which items are drawn from a list, and a queue of them for blocks of threads that work together.
 //
 // Inside a sequence, heads go in sections; a section runs block by block over its heads, query heads of one key head side by side. Where blocks
 // differ in length (causal) or wait for each other (turns), a section is as many heads as fit the L2 cache together, so that long blocks of many
 // heads come first; elsewhere it is one key head, which reads least. Blocks go last first, or first first: whichever is longest first with a
 // causal mask, or in the backward's deterministic mode the order of turns.
 
+// The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
+// them by ticket, in order (item_order.cuh, piece_order.cuh), and may wait only for work with lower tickets.
 
-constexpr float L2_SECTION_BYTES = 33 << 20;  // 32 MiB, and room for what a reciprocal is off by
 
 struct Work {
     Sequence sequence;
-    int head;  // the first of WorkQueue's chunk
+    int head;  // the first of a chunk
     int block;
     int more;  // 0: no work is left
     int reserved;
@@ -491,18 +491,22 @@ DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
     return chunk;
 }
 
-// The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
-DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
-    i64 low = 0, count = entries;
+// The last of 0 ... count - 1 whose key is not above `at`; keys ascend, and the first is not above it. All lanes of a warp search 32 ways at once.
+template <class Key> DEVICE i64 last_not_above(i64 count, i64 at, Key key) {
+    i64 low = 0;
     while (count > 1) {
-        const i64 step = (count + WARP - 1) / WARP;
-        const i64 probe = low + lane_index() * step;
-        const bool before = lane_index() * step < count && load(first_block + probe) <= at;
-        const int passed = population(warp_ballot(before));  // at least one: first_block[low] <= at
+        const i64 step = (count + WARP - 1) / WARP, offset = lane_index() * step;
+        const bool above = key(low + smaller(offset, count - 1)) > at;
+        const int passed = population(warp_ballot(!above && offset < count));
         low += (passed - 1) * step;
         count = smaller(step, count - (passed - 1) * step);
     }
     return low;
+}
+
+// The entry that holds block `at` of one head: the last with first_block <= at.
+DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
+    return last_not_above(entries, at, [first_block](i64 entry) { return load(first_block + entry); });
 }
 
 // A list, read by whole warps.
@@ -530,6 +534,8 @@ struct ListReader {
     }
 };
 
+constexpr float L2_SECTION_BYTES = 17 << 20;  // with room for what a reciprocal is off by
+
 // Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
 // is whole chunks, and whole groups of query heads as long as a group fits.
 DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
@@ -548,7 +554,7 @@ DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_
     const int width = smaller(section_chunks, chunks - section * section_chunks);
     work.sequence = place.sequence;
     work.head = section * section_chunks + rest % width;  // in chunks
-    work.block = rest / width;
+    work.block = place.blocks - 1 - rest / width;
     work.more = 1;
     return work;
 }
@@ -1292,9 +1298,9 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
 }
-// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
+// and this one is covered too.
 DEVICE void global_release_add(u32 *address, u32 value) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
@@ -1384,11 +1390,11 @@ constexpr bool SCORES_ACCUMULATE = true;     // S begins with the shift
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;                // query tiles, of every head; walked from end - 1 down
+    int begin, end;                // query tiles, of every head
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
     int lower, upper;              // Band's, of query tile 0
-    int first_from;                // of query tiles from this one on, this key tile is the first that adds to dQ
-    int last_below;                // of query tiles below this one, it is the last
+    int first_below;               // of query tiles below this one, this key tile is the first that adds to dQ
+    int last_from;                 // of query tiles from this one on, it is the last
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
 };
@@ -1423,6 +1429,27 @@ DEVICE Band band_of(const Piece &piece, int tile) {
             piece.upper + first};
 }
 DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
+
+// Where a compute warpgroup is in its walk. Whether anything is hidden is looked up when the tile is turned to, which is best while products run.
+struct Walk {
+    int tile = 0;
+    bool partial = false;  // something of the tile is hidden from some of 64 keys
+
+    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, piece.begin, row); }
+    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, tile + 1 < piece.end ? tile + 1 : piece.begin, row); }
+    // Selects `value` where a key does not see a query. row: that of element 0.
+    DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
+        if (partial) band_of(piece, tile).hide(x, row, value);
+    }
+
+  private:
+    // row: the first of the 64 keys.
+    DEVICE void turn_to(const Piece &piece, int next, int row) {
+        tile = next;
+        partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
+        if (partial) partial = band_of(piece, tile).hides(row);
+    }
+};
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
@@ -1485,8 +1512,10 @@ DEVICE void arrive(u32 barrier) {
 
 // ---- Roles: scheduler -------------------------------------------------------------------------------------------------
 
-// One warp, all lanes together. It draws a piece when the loader is through with the one before, no sooner: a piece that is held back would hold
-// back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
+// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
+
 struct Scheduler {
     const BackwardSm90Args &args;
     const Barriers barriers;
@@ -1524,8 +1553,8 @@ struct Scheduler {
             for (int i = 0; i < chunk; i++)
                 publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
                                larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                               edge(work, args.window_right), work.block > 0 ? before.end : 0,
-                               after.end > after.begin ? after.begin : tiles.end,
+                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                               work.block > 0 ? before.end : 0,
                                (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
@@ -1570,11 +1599,11 @@ template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int gro
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        int tile = piece.end - 1, head = piece.key_head * group;
+        int tile = piece.begin, head = piece.key_head * group;
         for (int left = piece.steps; left > 0; left--) {
             visit(piece, head, tile, left);
-            if (--tile < piece.begin) {
-                tile = piece.end - 1;
+            if (++tile == piece.end) {
+                tile = piece.begin;
                 ++head;
             }
         }
@@ -1605,7 +1634,7 @@ struct Loader {
             if (fresh) load_keys<KTile>(k_ring, barriers.k_full(0), barriers.k_empty(0), K_OFFSET, args.k, piece);
             load_dout(piece.sequence, head, tile);
             if (fresh) load_keys<VTile>(v_ring, barriers.v_full(0), barriers.v_empty(0), V_OFFSET, args.v, piece);
-            if (left == 1 && piece.request) mbarrier_arrive(barriers.request());
+            if (left == smaller(LOADS_AHEAD, piece.steps) && piece.request) mbarrier_arrive(barriers.request());
         });
     }
 
@@ -1652,10 +1681,10 @@ struct Turns {
     DEVICE void take() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile >= piece.first_from) return;
+            if (tile < piece.first_below) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             global_wait_equal(turn(piece, head, tile),
-                              static_cast<u32>(piece.block - mask.key_tiles<TILE_M, TILE_N>(tile).begin));
+                              static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile).end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -1665,7 +1694,7 @@ struct Turns {
     DEVICE void pass() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile < piece.last_below) return;
+            if (tile >= piece.last_from) return;
             mbarrier_arrive(barriers.added(ring.slot));
             mbarrier_wait(barriers.added(ring.slot), ring.parity);
             global_release_add(turn(piece, head, tile), 1);
@@ -1701,12 +1730,12 @@ struct Accumulator {
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-            int tile = piece.end - 1, head = piece.key_head * args.group;
+            int tile = piece.begin, head = piece.key_head * args.group;
 #pragma unroll 1
             for (int left = piece.steps; left > 0; left--) {
                 step(piece, head, tile, left == 1);
-                if (--tile < piece.begin) {
-                    tile = piece.end - 1;
+                if (++tile == piece.end) {
+                    tile = piece.begin;
                     ++head;
                 }
             }
@@ -1719,7 +1748,7 @@ struct Accumulator {
 
   private:
     DEVICE void step(const Piece &piece, int head, int tile, bool last_step) {
-        const bool first = tile >= piece.first_from, last = tile < piece.last_below;
+        const bool first = tile < piece.first_below, last = tile >= piece.last_from;
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);
@@ -1820,6 +1849,7 @@ struct Compute {
     Ring<V_STAGES> v_ring;
     Ring<DS_STAGES> ds_ring;
     Ring<PIECE_SLOTS> piece_ring;
+    Walk walk;  // of the newest S
 
     float dk[HEAD_DIM / 2], dv[HEAD_DIM_V / 2];
     Scores s, dp;  // alive together only with WHOLE_WEIGHTS
@@ -1843,13 +1873,13 @@ struct Compute {
             const int steps = piece().steps;
             if (steps == 0) break;
             first_scores();
-            int tile = piece().end - 1, old_q = -1;
-            weigh(tile);
+            int old_q = -1;
+            weigh();
             // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
             // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
-            for (int i = 1; i < steps; i++) step<false>(tile, old_q);
-            step<true>(tile, old_q);
+            for (int i = 1; i < steps; i++) step<false>(old_q);
+            step<true>(old_q);
             pin(dk);
             pin(dv);
             arrive(barriers.q_empty(old_q));
@@ -1875,13 +1905,6 @@ struct Compute {
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
-    // Selects `value` where a key does not see a query of the tile.
-    DEVICE void hide(Scores &x, int tile, float value) const {
-        const Piece &work = piece();
-        if (static_cast<u32>(tile - work.whole_begin) < static_cast<u32>(work.whole_count)) return;
-        const Band band = band_of(work, tile);
-        if (band.hides(group * GROUP_ROWS)) band.hide(x, first_row(), value);
-    }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
 #pragma unroll
         for (int i = 0; i < N; i++) pin(f[i]);
@@ -1899,6 +1922,7 @@ struct Compute {
         mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
         if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
         issue_scores();
+        walk.begin(piece(), group * GROUP_ROWS);
         mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
         if constexpr (KV_REGISTERS) {
             load_rows<VTile>(v_rows, v_tile());
@@ -1917,7 +1941,7 @@ struct Compute {
     }
 
     // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
-    template <bool LAST> DEVICE void step(int &tile, int &old_q) {
+    template <bool LAST> DEVICE void step(int &old_q) {
         const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
         mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
         issue_weight_gradients();
@@ -1926,8 +1950,7 @@ struct Compute {
         pin(dp);
         if (old_q >= 0) arrive(barriers.q_empty(old_q));
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
-        store_ds(ds, tile);
-        if (--tile < piece().begin) tile = piece().end - 1;
+        store_ds(ds);
 
         const u32 q = q_ring.slot;
         old_q = static_cast<int>(q);
@@ -1937,24 +1960,25 @@ struct Compute {
             issue_scores();
         }
         issue_dk(ds, q);
+        if constexpr (!LAST) walk.advance(piece(), group * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
         arrive(barriers.dout_empty(dout_ring.slot));
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);
-            weigh(tile);
+            weigh();
         }
     }
 
-    DEVICE void weigh(int tile) {
-        const auto hide_scores = [&](Scores &x, float value) { hide(x, tile, value); };
-        coarse = weigher.weigh(s, p, hide_scores);
+    DEVICE void weigh() {
+        const auto hide = [this](Scores &x, float value) { walk.hide(piece(), x, first_row(), value); };
+        coarse = weigher.weigh(s, p, hide);
     }
 
     // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
-    DEVICE void store_ds(u32 ds, int tile) {
-        hide(dp, tile, 0.0f);
+    DEVICE void store_ds(u32 ds) {
+        walk.hide(piece(), dp, first_row(), 0.0f);
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         if (!WHOLE_WEIGHTS && MAY_BE_COARSE && coarse)
             write_ds<true>(ds);

@@ -449,20 +449,20 @@ struct CheckReport {
 };
 static_assert(sizeof(CheckReport) == 16, "ORDER args");
 
-// The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
-// them by ticket, in order, and may wait only for work with lower tickets.
+// The order in which items are drawn from a list, and a queue of them for blocks of threads that work together.
 //
 // Inside a sequence, heads go in sections; a section runs block by block over its heads, query heads of one key head side by side. Where blocks
 // differ in length (causal) or wait for each other (turns), a section is as many heads as fit the L2 cache together, so that long blocks of many
 // heads come first; elsewhere it is one key head, which reads least. Blocks go last first, or first first: whichever is longest first with a
 // causal mask, or in the backward's deterministic mode the order of turns.
 
+// The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
+// them by ticket, in order (item_order.cuh, piece_order.cuh), and may wait only for work with lower tickets.
 
-constexpr float L2_SECTION_BYTES = 33 << 20;  // 32 MiB, and room for what a reciprocal is off by
 
 struct Work {
     Sequence sequence;
-    int head;  // the first of WorkQueue's chunk
+    int head;  // the first of a chunk
     int block;
     int more;  // 0: no work is left
     int reserved;
@@ -478,18 +478,22 @@ DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
     return chunk;
 }
 
-// The entry that holds block `at` of one head: the last with first_block <= at. All lanes of a warp search 32 ways at once.
-DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
-    i64 low = 0, count = entries;
+// The last of 0 ... count - 1 whose key is not above `at`; keys ascend, and the first is not above it. All lanes of a warp search 32 ways at once.
+template <class Key> DEVICE i64 last_not_above(i64 count, i64 at, Key key) {
+    i64 low = 0;
     while (count > 1) {
-        const i64 step = (count + WARP - 1) / WARP;
-        const i64 probe = low + lane_index() * step;
-        const bool before = lane_index() * step < count && load(first_block + probe) <= at;
-        const int passed = population(warp_ballot(before));  // at least one: first_block[low] <= at
+        const i64 step = (count + WARP - 1) / WARP, offset = lane_index() * step;
+        const bool above = key(low + smaller(offset, count - 1)) > at;
+        const int passed = population(warp_ballot(!above && offset < count));
         low += (passed - 1) * step;
         count = smaller(step, count - (passed - 1) * step);
     }
     return low;
+}
+
+// The entry that holds block `at` of one head: the last with first_block <= at.
+DEVICE i64 find_sequence(const i64 *first_block, i64 entries, i64 at) {
+    return last_not_above(entries, at, [first_block](i64 entry) { return load(first_block + entry); });
 }
 
 // A list, read by whole warps.
@@ -516,6 +520,7 @@ struct ListReader {
                 static_cast<int>(load(first_block + entry + 1) - first)};
     }
 };
+
 
 // Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
 // is whole chunks, and whole groups of query heads as long as a group fits.
@@ -1108,9 +1113,9 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
 }
-// red.release.gpu.global.add.u32, sm_70, ISA 6.0, after a fence that covers what other threads of the block did before a block sync.
+// red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
+// and this one is covered too.
 DEVICE void global_release_add(u32 *address, u32 value) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 

@@ -39,13 +39,6 @@ end
 add_files(true)
 add_files(false)
 
--- As if the configuration named a file: its rows come before all others. Returns them.
-function rows.put_first(path)
-  local file = json.decode(runner.read_file(path))
-  add_file(path, file, 1)
-  return file.rows
-end
-
 local SIZES = { avg_q_max = true, avg_k_max = true, group_max = true }
 
 local function admits(condition, allowed, request)
