@@ -146,6 +146,18 @@ def test_bad_tensors(device):
     ]:
         with pytest.raises(InvalidArgument, match=word):
             flash_attn_varlen_func(*tensors, cu, cu)
+    lengths = cu.tolist()
+    for call, word in [
+        (lambda: flash_attn_varlen_func(q, k, v, lengths, cu), "cu_seqlens_q: is a list"),
+        (lambda: flash_attn_varlen_func(q, None, v, cu, cu), "k: is None"),
+        (lambda: flash_attn_varlen_func(q.float().tolist(), k, v, cu, cu), "q: is a list"),
+        (lambda: flash_attn_varlen_func(q, k, v, cu, cu, window_size=3), "window_size: is 3"),
+    ]:
+        with pytest.raises(InvalidArgument, match=word):
+            call()
+    nested = torch.nested.nested_tensor([q, q], layout=torch.jagged)
+    with pytest.raises(Unsupported, match="values"):
+        flash_attn_func(nested, nested, nested)
     with pytest.raises(InvalidArgument, match="seqused_k"):
         flash_attn_varlen_func(q, k, v, cu, cu, seqused_k=cu)
     with pytest.raises(InvalidArgument, match="cu_seqlens_q: dtype"):

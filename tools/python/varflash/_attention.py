@@ -197,6 +197,18 @@ def _refuse_transforms(*tensors):
         raise Unsupported("forward-mode AD: varflash has no rule for dual tensors; use reverse mode")
 
 
+def _refuse_others(tensors):
+    """Arguments that are no tensors, or none that memory can be read of."""
+    for name, tensor in tensors.items():
+        if tensor is not None and not isinstance(tensor, torch.Tensor):
+            raise InvalidArgument(f"{name}: is a {type(tensor).__name__}; must be a torch.Tensor")
+    for name in "qkv":
+        if tensors[name] is None:
+            raise InvalidArgument(f"{name}: is None; must be a torch.Tensor")
+        if tensors[name].is_nested:
+            raise Unsupported(f"{name}: is a nested tensor; give its values() and offsets() to flash_attn_varlen_func")
+
+
 def attend(q, k, v, cu_q, cu_k, used_q, used_k, options, want_lse):
     """o, or (o, lse)."""
     if (
@@ -211,8 +223,12 @@ def attend(q, k, v, cu_q, cu_k, used_q, used_k, options, want_lse):
     if _function_transform() is not None or forward_ad._current_level >= 0:
         _refuse_transforms(q, k, v)
     grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    try:
+        key = _launch.key_of(q, k, v, cu_q, cu_k, used_q, used_k, options, grad or want_lse)
+    except AttributeError:
+        _refuse_others(dict(q=q, k=k, v=v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, seqused_q=used_q, seqused_k=used_k))
+        raise
     # A float32 call depends on autocast, which the key does not hold.
-    key = _launch.key_of(q, k, v, cu_q, cu_k, used_q, used_k, options, grad or want_lse)
     call = None if q.dtype is torch.float32 else _launch.kept(key)
     if call is None:
         dim_v = v.shape[-1]
@@ -228,6 +244,8 @@ def attend(q, k, v, cu_q, cu_k, used_q, used_k, options, want_lse):
 
 
 def _attend_traced(q, k, v, cu_q, cu_k, used_q, used_k, options, want_lse):
+    if not torch.compiler.is_compiling():
+        _refuse_others(dict(q=q, k=k, v=v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, seqused_q=used_q, seqused_k=used_k))
     dim_v = v.shape[-1]
     q, k, v, options = _adapted(q, k, v, options)
     result = torch.ops.varflash.forward(q, k, v, cu_q, cu_k, used_q, used_k, *options)

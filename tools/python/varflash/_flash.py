@@ -67,7 +67,10 @@ def _scale(value):
 
 def options_of(softmax_scale, softcap, causal, window_size, deterministic):
     """ORDER options, see _attention."""
-    left, right = window_size
+    try:
+        left, right = window_size
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"window_size: is {window_size}; must be two numbers, left and right") from None
     if left != -1 or right != -1:
         left, right = _edge(left, "left"), _edge(right, "right")
     scale = 0.0 if softmax_scale is None else _scale(softmax_scale)
