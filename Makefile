@@ -209,7 +209,7 @@ sim_link = $(Q)$(CXX) $(SANITISE) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $(
 $(BUILD)/tests/sim/%.o: tests/sim/%.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$@)
-	$(Q)$(CXX) -std=c++17 -O3 -g1 -Wall -Wextra $(WERROR_FLAG) -pthread -MMD -MP -c $< -o $@
+	$(Q)$(CXX) -std=c++17 -O3 -march=native -ffp-contract=off -g1 -Wall -Wextra $(WERROR_FLAG) -pthread -MMD -MP -c $< -o $@
 
 $(SIM): $(call objects,$(TOOL_SOURCES)) $(BUILD)/tests/sim/backend.o $(SIM_OBJECTS)
 	$(call say,LD,$@)

@@ -112,13 +112,13 @@ local function complete(problems, variant, seed, roll)
   return problems
 end
 
--- The problems of a seed, in batches { name, problems, checked = run in checked mode, settings = of the simulator }.
+-- The problems of a seed, in batches { name, problems, checked = run in checked mode, broken = in both, settings = of the simulator }.
 function cases.batches(variant, seed)
   local roll = dice(seed)
   local out = { { name = "seed-" .. seed, problems = complete(shapes(roll, seed), variant, seed, roll), checked = seed % 2 == 0 } }
   -- Sequences that overlap write to the same rows: no race detection.
   if seed % 4 == 2 then
-    out[2] = { name = "broken-" .. seed, problems = complete(broken(), variant, seed, roll), settings = { hazards = 0 } }
+    out[2] = { name = "broken-" .. seed, problems = complete(broken(), variant, seed, roll), broken = true, settings = { hazards = 0 } }
   end
   return out
 end

@@ -15,7 +15,7 @@ constexpr size_t MANY_READERS = 40;
 // ---- clocks -----------------------------------------------------------------------------------------------------------
 
 // The machine spends more time here than anywhere else.
-__attribute__((target_clones("avx2", "default"))) void join(u32 *into, const u32 *from) {
+void join(u32 *into, const u32 *from) {
     const u32 entries = block->entries;
     for (u32 i = 0; i < entries; i++) into[i] = into[i] > from[i] ? into[i] : from[i];
 }

@@ -19,7 +19,7 @@ namespace sim {
 
 static const char *const COMPILER = "g++";
 static const char *const FLAGS =
-    "-std=c++17 -O2 -g1 -fPIC -march=native -fvisibility=hidden -fno-strict-aliasing -fno-math-errno -ffp-contract=off "
+    "-std=c++17 -O1 -g1 -fPIC -march=native -fvisibility=hidden -fno-strict-aliasing -fno-math-errno -ffp-contract=off "
     "-fno-exceptions"
     " -fno-rtti -fno-gnu-unique -fno-stack-protector -fcf-protection=none -w -Wno-psabi";
 static const char *const WATCHED =
@@ -110,8 +110,8 @@ static bool make_library(const char *source, size_t bytes, std::string &path, st
         return false;
     }
     const std::string compile =
-        format("%s %s %s -I%s -x c++ -c -o ", COMPILER, FLAGS, options.coverage ? "--coverage" : WATCHED,
-               quoted(sim_root + "/tests/sim").c_str());
+        format("%s %s %s%s -I%s -x c++ -c -o ", COMPILER, FLAGS, options.coverage ? "--coverage" : WATCHED,
+               options.unoptimised ? " -O0" : "", quoted(sim_root + "/tests/sim").c_str());
     const std::string link = format("%s %s -o ", COMPILER, LINKED);
     const std::string with =
         options.coverage ? " -lgcov -lgcc" : format(" %s %s -lgcc", quoted(hooks).c_str(), WRAPPED);

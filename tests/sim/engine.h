@@ -26,11 +26,13 @@ struct sim_options {
     bool any_order;     // blocks start in an order of the seed's choice, not by index
     bool strict_lanes;  // the lanes of a warp may drift apart between collectives, as the programming model allows
     bool no_hazards;    // no race detection: values, hangs, bounds and unwritten memory alone
+    bool unoptimised;   // kernels are compiled in a third of the time, and run at two thirds of the speed
     bool banks;         // count bank conflicts (sim_report_banks)
     bool
         coverage;  // kernels count their lines for gcov instead of announcing accesses; nothing is a finding but a hang
     int trace;     // the last so many events are printed to stderr before the first finding of a launch
     int finding_limit;     // a launch stops at this many; 0: 20
+    int turn_limit;        // a launch with more steps of a warp never ends; 0: 400 million
     const char *root;      // tree whose gen/ and templates/ the sources come from; null: "."
     const char *sim_root;  // tree whose tests/sim/ is used; null: root. Differs when root is a copy with a fault in it
     const char *cache;     // folder of compiled kernels; null: "build/sim-cache"

@@ -18,7 +18,7 @@ namespace sim {
 namespace context = boost::context::detail;
 
 constexpr u64 TURN_LIMIT = 20000000;     // accesses
-constexpr u64 LAUNCH_LIMIT = 400000000;  // turns
+constexpr u64 LAUNCH_LIMIT = 400000000;  // turns, if the options do not say
 
 sim_options options;
 sim_statistics statistics;
@@ -272,6 +272,7 @@ static void run_blocks() {
     std::vector<std::unique_ptr<Block>> resident;
     u32 next = 0, quantum = 0;
     u64 turns = 0;
+    const u64 limit = options.turn_limit > 0 ? static_cast<u64>(options.turn_limit) : LAUNCH_LIMIT;
     Block *current = nullptr;
     while (!aborting) {
         while (resident.size() < now.resident && next < now.grid.blocks) {
@@ -292,7 +293,7 @@ static void run_blocks() {
             current = nullptr;
             continue;
         }
-        if (++turns > LAUNCH_LIMIT) {
+        if (++turns > limit) {
             find("endless launch", nullptr, nullptr, "%llu turns", turns);
             aborting = true;
         }

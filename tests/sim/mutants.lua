@@ -20,7 +20,9 @@ local widths = require "tests.sim.widths"
 
 local SEEDS, VARIANTS = 3, 3
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
-local LONGEST = 90 -- seconds for the problems of a seed
+local LONGEST = 20 -- seconds of a core for the problems of a seed, a loop without accesses or waits
+local TURNS = 500000 -- steps of a warp in a launch; the suite's largest has 121,155
+local SIGXCPU = 24
 local EQUIVALENTS = "tests/sim/equivalents.txt"
 local WORK = os.getenv("WORK") or "build/sim" -- of a worker its own
 local JOBS = tonumber(os.getenv("JOBS")) or 2
@@ -55,49 +57,62 @@ end
 
 -- ---- which variants a change reaches
 
-local originals = {} -- variant -> kernel spec -> text
+local kernels = {}   -- variant -> { spec, pass, text }
 local includes = {}  -- variant -> template path -> true
+local originals = {} -- template path -> text, as it stood when the run began
 
 for _, variant in ipairs(variants.list) do
   local taken = {}
-  originals[variant] = {}
-  for _, kernel in ipairs(suite.kernels(variant)) do
-    originals[variant][kernel.spec] = assert(gen.source(kernel.spec, { taken = taken }))
-  end
+  kernels[variant] = suite.kernels(variant)
+  for _, kernel in ipairs(kernels[variant]) do kernel.text = assert(gen.source(kernel.spec, { taken = taken })) end
   includes[variant] = taken
+  for path in pairs(taken) do originals[path] = originals[path] or runner.read_file(path) end
 end
 
-local reached -- path -> text in place of the file's, while variants_reached looks
-local read_file = runner.read_file
-_G.read_template = function(path) return reached and reached[path] or read_file(path) end
+local changed -- template path -> text in place of the file's
+_G.read_template = function(path) return changed and changed[path] or originals[path] or runner.read_file(path) end
 
--- The first variants whose kernels differ with `text` in place of the template, and texts of such kernels; nil if it cannot be expanded.
+-- The first variants whose kernels differ with `text` in place of the template, as { variant, passes = that launch such kernels }, and
+-- texts of such kernels; nil if it cannot be expanded.
 local function variants_reached(path, text)
-  local out, texts = {}, {}
-  reached = { [path] = text }
+  local out, texts, fine = {}, {}, true
+  changed = { [path] = text }
   for _, variant in ipairs(variants.list) do
     if includes[variant][path] and variant.knobs.fwd and #out < VARIANTS then
-      local before = #texts
-      for spec, original in pairs(originals[variant]) do
-        local ok, changed = pcall(gen.source, spec)
-        if not ok then
-          reached = nil
-          return nil
+      local passes = {}
+      for _, kernel in ipairs(kernels[variant]) do
+        local expanded, now = pcall(gen.source, kernel.spec)
+        fine = fine and expanded
+        if fine and now ~= kernel.text then
+          passes[kernel.pass] = true
+          texts[#texts + 1] = now
         end
-        if changed ~= original then texts[#texts + 1] = changed end
       end
-      if #texts > before then out[#out + 1] = variant end
+      if next(passes) then out[#out + 1] = { variant = variant, passes = passes } end
     end
   end
-  reached = nil
-  return out, texts
+  changed = nil
+  if fine then return out, texts end
+end
+
+-- Batches of a seed, without what does not launch a changed kernel.
+local function batches_reached(reached, seed)
+  local out, passes = {}, reached.passes
+  for _, batch in ipairs(cases.batches(reached.variant, seed)) do
+    local problems = {}
+    for _, problem in ipairs(batch.problems) do
+      if passes.fwd or passes.bwd and problem.backward or passes.check and (batch.checked or batch.broken) then
+        problems[#problems + 1] = problem
+      end
+      if not passes.bwd then problem.backward, problem.dlse = nil, nil end
+    end
+    batch.problems = problems
+    if #problems > 0 then out[#out + 1] = batch end
+  end
+  return out
 end
 
 -- ---- one mutant
-
-local function make_root(folder)
-  os.execute(("rm -rf %s && mkdir -p %s && cp -r templates %s && ln -s %s/gen %s"):format(folder, folder, folder, os.getenv("PWD"), folder))
-end
 
 local function write_file(path, text)
   local file = assert(io.open(path, "w"))
@@ -105,40 +120,49 @@ local function write_file(path, text)
   file:close()
 end
 
+local function make_root(folder)
+  os.execute(("rm -rf %s && mkdir -p %s && cp -r templates gen %s"):format(folder, folder, folder))
+end
+
 -- What a batch makes of the templates in `root`.
 local function run_batch(root, variant, seed, batch)
-  local command = suite.command(variant, seed, batch, { cache = WORK .. "/cache", findings = 1 })
-  local pipe = assert(io.popen(("VARFLASH_SOURCE=%s 2>&1 timeout %d %s --first"):format(root, LONGEST, command)))
+  local command = suite.command(variant, seed, batch, { cache = WORK .. "/cache", findings = 1, turns = TURNS, unoptimised = 1 })
+  local pipe = assert(io.popen(("ulimit -St %d; VARFLASH_SOURCE=%s exec %s --first 2>&1"):format(LONGEST, root, command)))
   local output = pipe:read("a")
-  local ended, _, status = pipe:close()
+  local ended, how, status = pipe:close()
+  if output:find("build again, or set VARFLASH_SOURCE", 1, true) then error("the tree has changed under this run: start again", 0) end
   if output:find("CUDA_ERROR_INVALID_IMAGE", 1, true) or output:find("generator:", 1, true) then return "does not compile" end
   if ended then return "missed" end
-  return status == 124 and "no end" or status > 1 and "crash" or output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or "numbers"
+  if how == "signal" then return status == SIGXCPU and "no end" or "crash" end
+  return status > 1 and "crash" or output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or "numbers"
+end
+
+-- How the suite finds the fault that stands in `root`: the seed, or nil, and in a word.
+local function run_all(root, reached)
+  for seed = 1, SEEDS do
+    for _, one in ipairs(reached) do
+      for _, batch in ipairs(batches_reached(one, seed)) do
+        local how = run_batch(root, one.variant, seed, batch)
+        if how ~= "missed" then return how ~= "does not compile" and seed or nil, how end
+      end
+    end
+  end
+  return nil, "missed"
 end
 
 -- How a mutant was found: the seed (0: by reading) and in a word; or nil and why not: "missed", "does not compile", "not reached".
 local function try(root, path, mutant)
-  local found_by, texts = variants_reached(path, mutant.text)
-  if not found_by then return nil, "does not compile" end
-  if #found_by == 0 then return nil, "not reached" end
+  local reached, texts = variants_reached(path, mutant.text)
+  if not reached then return nil, "does not compile" end
+  if #reached == 0 then return nil, "not reached" end
   write_file(root .. "/" .. path, mutant.text)
-  local seed_found, how = nil, "missed"
-  for turn = 0, SEEDS * #found_by - 1 do
-    local seed, variant = turn // #found_by + 1, found_by[turn % #found_by + 1]
-    for _, batch in ipairs(cases.batches(variant, seed)) do
-      how = run_batch(root, variant, seed, batch)
-      if how ~= "missed" then break end
-    end
-    if how ~= "missed" then
-      seed_found = how ~= "does not compile" and seed or nil
-      break
-    end
+  local seed, how
+  for i = 1, mutant.kind == "narrow" and #texts or 0 do
+    if not how and #widths.faults(texts[i], root) > 0 then seed, how = 0, "width of an offset" end
   end
-  for i = 1, how == "missed" and mutant.kind == "narrow" and #texts or 0 do
-    if #widths.faults(texts[i], root) > 0 then seed_found, how = 0, "width of an offset" end
-  end
-  write_file(root .. "/" .. path, assert(read_file(path)))
-  return seed_found, how
+  if not how then seed, how = run_all(root, reached) end
+  write_file(root .. "/" .. path, originals[path])
+  return seed, how
 end
 
 -- ---- all of them
@@ -155,11 +179,9 @@ local function planted(share, only)
   local choice = (digest(commit) >> 1) % share
   local out = {}
   for _, path in ipairs(lines_of("ls templates/*.cu templates/attn/*.cuh templates/tile/*.cuh")) do
-    local reachable = false
-    for _, variant in ipairs(variants.list) do reachable = reachable or includes[variant][path] end
-    if reachable and (not only or path:find(only, 1, true)) then
+    if originals[path] and (not only or path:find(only, 1, true)) then
       local counts = {}
-      for _, mutant in ipairs(plant.mutants(read_file(path))) do
+      for _, mutant in ipairs(plant.mutants(originals[path])) do
         local key = key_of(path, mutant, counts)
         if (digest(key) >> 1) % share == choice then out[#out + 1] = { path = path, mutant = mutant, key = key } end
       end

@@ -80,7 +80,7 @@ static float &accumulator(u32 lane, u32 i) {
     return d[lane / 4 + 8 * (i >> 1 & 1)][8 * (i >> 2) + 2 * (lane % 4) + (i & 1)];
 }
 
-__attribute__((target_clones("avx2", "default"))) static void add_product(u32 columns) {
+static void add_product(u32 columns) {
     for (u32 row = 0; row < 16; row++)
         for (u32 k = 0; k < 16; k++)
             for (u32 column = 0; column < columns; column++) d[row][column] += a[row][k] * b[k][column];

@@ -127,11 +127,12 @@ end
 
 -- ---- coverage
 
--- The kernels that a variant can launch, checked mode's included.
+-- The kernels that a variant can launch, checked mode's included, as { spec, pass }.
 function suite.kernels(variant)
   local out = {}
   for _, spec in ipairs(variants.specs(variant)) do
-    for _, kernel in ipairs(assert(gen.plan(spec)).kernels) do out[#out + 1] = kernel end
+    local pass = spec:match("pass=(%S+)")
+    for _, kernel in ipairs(assert(gen.plan(spec)).kernels) do out[#out + 1] = { spec = kernel.spec, pass = pass } end
   end
   return out
 end

@@ -200,9 +200,13 @@ static void complete_multiply() {
                 b[2 * t + odd + i * 8][g] = to_float(static_cast<u16>(l.b[i] >> 16 * odd), half);
         for (u32 i = 0; i < 4; i++) c[g + i / 2 * 8][2 * t + i % 2] = l.c[i];
     }
-    for (u32 row = 0; row < 16; row++)
+    for (auto &row : c) {
+        float sum[8];
+        memcpy(sum, row, sizeof sum);
         for (u32 step = 0; step < k; step++)
-            for (u32 column = 0; column < 8; column++) c[row][column] += a[row][step] * b[step][column];
+            for (u32 column = 0; column < 8; column++) sum[column] += a[&row - c][step] * b[step][column];
+        memcpy(row, sum, sizeof row);
+    }
     for (u32 lane = 0; lane < WARP; lane++) {
         const MultiplyLane &l = operand<MultiplyLane>(lane);
         for (u32 i = 0; i < 4; i++) l.c[i] = c[lane / 4 + i / 2 * 8][2 * (lane % 4) + i % 2];
