@@ -149,6 +149,23 @@ def test_generation_without_padding_and_with_chunks(device):
         assert device != "cpu" or torch.equal(*results)
 
 
+@pytest.mark.parametrize("family", [llama, gemma])
+def test_compiled_generation(device, family):
+    """What transformers does with a static cache on a GPU: one graph for every step, padded on the left."""
+    from transformers.generation.configuration_utils import CompileConfig
+
+    batch = padded(sequences(1, device), left=True)
+    inputs = dict(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+    results = []
+    for attention in ("eager", hf.NAME):
+        torch._dynamo.reset()
+        config = CompileConfig(fullgraph=True) if device == "cuda" else CompileConfig(fullgraph=True, backend="aot_eager", mode=None)
+        config._compile_all_devices = True  # else the CPU does not
+        options = dict(max_new_tokens=8, do_sample=False, eos_token_id=None, cache_implementation="static", compile_config=config)
+        results.append(family(attention, device).generate(**inputs, **options))
+    assert device != "cpu" or torch.equal(*results)
+
+
 def test_compiled(device):
     parts = sequences(0, device)
     model = llama(hf.NAME, device)

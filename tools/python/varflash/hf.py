@@ -99,7 +99,7 @@ def _rows(tensor, name, differentiable):
         # A cache as it lies in memory: entry b begins at row b * pitch, and what lies between belongs to other heads.
         pitch = across // row
         shape, strides = ((batch - 1) * pitch + rows, heads, dim), (row, head, 1)
-        return tensor.as_strided(shape, strides, tensor.storage_offset()), pitch
+        return tensor.as_strided(shape, strides), pitch
     if across != rows * row and batch > 1 and rows > 1:
         _copying(name, "a padded batch in this memory order cannot be seen as packed rows")
     return tensor.transpose(1, 2).flatten(0, 1), rows
