@@ -85,7 +85,25 @@ static vf_status verify_refusal(struct harness *harness, const struct verify_opt
     return VF_OK;
 }
 
-// Checked mode refuses and writes nothing. Unchecked mode ends and writes nothing outside; the CPU backend, which reads
+// What the CPU backend, which reads the lengths on the host, says in checked mode.
+static vf_status host_sentence(const struct problem *problem, const struct verify_options *options, bool backward,
+                               char *sentence, size_t size) {
+    const vf_options library = {.backend = VF_BACKEND_CPU};
+    vf_context *context = NULL;
+    struct harness harness;
+    VF_TRY(vf_open(&library, &context));
+    vf_status status = harness_create(context, problem, 0, options->threads, &harness);
+    if (!status) {
+        harness.checked = true;
+        run_pass(&harness, backward);
+        snprintf(sentence, size, "%s", vf_last_error());
+        harness_free(&harness);
+    }
+    vf_close(context);
+    return status;
+}
+
+// Checked mode names the fault that the host names, and writes nothing. Unchecked mode ends and writes nothing outside; the CPU backend, which reads
 // the lengths anyway, may refuse as well.
 static vf_status verify_broken(struct harness *harness, const struct verify_options *options, const char *fault,
                                struct verify_result *result) {
@@ -99,6 +117,11 @@ static vf_status verify_broken(struct harness *harness, const struct verify_opti
         }
         if (status != VF_ERROR_LENGTHS)
             judge_wrong(result, "%s: checked mode said %s, but %s", pass_name(backward), vf_status_name(status), fault);
+        char said[VERIFY_SENTENCE_SIZE], expected[VERIFY_SENTENCE_SIZE];
+        snprintf(said, sizeof said, "%s", vf_last_error());
+        VF_TRY(host_sentence(problem, options, backward, expected, sizeof expected));
+        if (strcmp(said, expected) != 0)
+            judge_wrong(result, "%s: checked mode said '%.160s', but '%.160s'", pass_name(backward), said, expected);
         VF_TRY(judge_unwritten(harness, backward, options->threads, result));
         harness->checked = false;
         status = run_pass(harness, backward);
