@@ -184,6 +184,10 @@ def test_what_is_refused(device):
             model(torch.ones(1, 8, dtype=torch.long, device=device), attention_mask=holes)
     with pytest.raises(Unsupported, match="dimensions"):
         model(torch.ones(1, 8, dtype=torch.long, device=device), attention_mask=torch.ones(1, 1, 8, 8, device=device, dtype=torch.bool))
+    biased = transformers.T5Config(d_model=64, d_kv=16, d_ff=96, num_layers=1, num_heads=4, vocab_size=97, dropout_rate=0.0)
+    ids = torch.ones(1, 8, dtype=torch.long, device=device)
+    with pytest.raises(Unsupported, match="position_bias"):
+        build(transformers.T5EncoderModel, biased, hf.NAME, device)(ids)
     from transformers.masking_utils import create_causal_mask
 
     x = torch.zeros(1, 8, 64, device=device)

@@ -32,6 +32,15 @@ _KNOWN_MASKS = frozenset(
     )
 )
 
+# What models hand to their attention besides, and what changes its result.
+_UNSUPPORTED = {
+    "s_aux": "an attention sink",
+    "sinks": "an attention sink",
+    "position_bias": "a bias of the scores",
+    "indices": "a choice of keys",
+    "block_indices": "a choice of keys",
+}
+
 
 def register():
     """Makes attn_implementation="varlen" known to transformers."""
@@ -158,7 +167,7 @@ def attention(
     sliding_window=None,
     softcap=None,
     is_causal=None,
-    s_aux=None,
+    deterministic=False,
     position_ids=None,
     cu_seq_lens_q=None,
     cu_seq_lens_k=None,
@@ -167,8 +176,9 @@ def attention(
     """The attention function that transformers calls: query [batch, heads, rows, dim], `attention_mask` what mask() returned."""
     if dropout:
         raise Unsupported(f"dropout: is {dropout}; set attention_dropout to 0 in the configuration")
-    if s_aux is not None:
-        raise Unsupported("s_aux: attention sinks are not supported")
+    for name, what in _UNSUPPORTED.items():
+        if others.get(name) is not None:
+            raise Unsupported(f"{name}: {what} is not supported; use 'sdpa', 'eager' or 'flex_attention'")
     if attention_mask is not None and (attention_mask.dtype is not torch.int32 or attention_mask.dim() != 4):
         found = f"{attention_mask.dtype} with {attention_mask.dim()} dimensions"
         raise Unsupported(
@@ -180,7 +190,8 @@ def attention(
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     causal = module.is_causal if is_causal is None else is_causal
     edge = -1 if sliding_window is None else sliding_window - 1
-    options = dict(softmax_scale=scaling, causal=causal, window_size=(edge, 0 if causal else edge), softcap=softcap or 0.0)
+    options = dict(softmax_scale=scaling, causal=causal, softcap=softcap or 0.0, deterministic=deterministic)
+    options["window_size"] = (edge, 0 if causal else edge)
     if attention_mask is not None:
         return _padded(query, key, value, attention_mask, options), None
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
