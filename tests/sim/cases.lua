@@ -27,7 +27,7 @@ local SHIFTS = { 0, -1, -2, 1, 15, 16, 17, 31, 32, 33, 62, 63, 64, 65, 126, 127,
 local function shapes(roll, seed)
   local function edge() return EDGES[roll(1, #EDGES)] end
   local function shift() return SHIFTS[roll(1, #SHIFTS)] end
-  local long = roll(20, 150)
+  local long, edges_q, edges_k = roll(20, 150), times(5, edge), times(5, edge)
   local out = {
     { name = "ragged", seqlens_q = { 0, 130, 7, 90, 0, 65 }, seqlens_k = { 5, 77, 0, 140, 0, 129 }, heads_q = 2, heads_k = 1 },
     -- Empty sequences first, then one: a zero-trip loop must not leave anybody waiting.
@@ -42,7 +42,8 @@ local function shapes(roll, seed)
     { name = "growing", seqlens_q = { 70, 20 }, seqlens_k = { 190, 80 }, input_scale = 2.5 },
     { name = "negative", seqlens_q = { 20, 9, 33, 2 }, seqlens_k = { 1, 2, 1, 3 }, input_scale = 12, heads_q = 2 },
     { name = "diagonal", seqlens_q = { long, 40 }, seqlens_k = { math.max(0, long + shift()), 40 + shift() + 2 } },
-    { name = "edges", seqlens_q = times(5, edge), seqlens_k = times(5, edge), heads_q = roll(1, 2) },
+    { name = "edges", seqlens_q = edges_q, seqlens_k = edges_k, heads_q = roll(1, 2),
+      max_seqlen_q = math.max(table.unpack(edges_q)), max_seqlen_k = math.max(table.unpack(edges_k)) },
     { name = "gaps", seqlens_q = { 50, 30, 20 }, seqlens_k = { 60, 30, 9 }, seqused_q = { 44, 30, 0 }, seqused_k = { 51, 0, 9 },
       rows_q = 120, rows_k = 131, dlse = true, heads_q = 2 },
     { name = "keep", seqlens_q = { 50, 33 }, seqused_q = { 44, roll(0, 33) }, rows_q = 90, fill = "keep" },
@@ -66,20 +67,24 @@ local function shapes(roll, seed)
   return out
 end
 
--- Lengths that are broken: checked mode names the fault, unchecked mode stays inside the tensors.
+-- Lengths that are broken: checked mode names the fault, of several the first, and unchecked mode stays inside the tensors.
 local function broken()
-  local out = {
-    { start_q = 3 }, { start_k = -3 }, { seqlens_q = { 40, -9, 30 }, seqlens_k = { 50, 70, 9 } },
-    { seqlens_q = { 40, 9, 30 }, seqlens_k = { 50, -70, 90 }, rows_k = 70 }, { rows_q = 45 }, { rows_k = 60 }, { max_seqlen_q = 39 },
-    { max_seqlen_k = 69 }, { seqused_q = { -1, 9 } }, { seqused_k = { 50, 71 }, int64_lengths = true },
+  local late = times(1030, 0) -- past the threads of the kernel that checks
+  late[1030] = 7
+  return {
+    { start_q = 3 }, { start_k = -3 }, { rows_q = 45 }, { rows_k = 60 }, { max_seqlen_q = 39 }, { max_seqlen_k = 69 },
+    { seqused_q = { -1, 9 } }, { seqused_k = { 50, 71 }, int64_lengths = true },
+    { seqlens_q = times(70, 2), seqlens_k = times(70, 3), max_seqlen_q = 1, max_seqlen_k = 2 }, -- in threads of three warps
+    { seqlens_q = late, seqlens_k = late, max_seqlen_k = 6, forward = true },
+  }
+end
+
+-- The same where sequences overlap.
+local function overlapping()
+  return {
+    { seqlens_q = { 40, -9, 30 }, seqlens_k = { 50, 70, 9 } }, { seqlens_q = { 40, 9, 30 }, seqlens_k = { 50, -70, 90 }, rows_k = 70 },
     { seqlens_q = { 40, 1000000000, -1000000000 }, seqlens_k = { 50, -2000000000, 2000000000 }, rows_q = 60, rows_k = 60 },
   }
-  for _, problem in ipairs(out) do
-    problem.name = "broken"
-    problem.seqlens_q = problem.seqlens_q or { 40, 9 }
-    problem.seqlens_k = problem.seqlens_k or { 50, 70 }
-  end
-  return out
 end
 
 -- Strides "-" are those of a tensor with room between its rows; unaligned variants have an odd offset in q.
@@ -98,6 +103,8 @@ end
 -- Adds what the variant is for.
 local function complete(problems, variant, seed, roll)
   for i, problem in ipairs(problems) do
+    problem.name = problem.name or "broken"
+    problem.seqlens_q, problem.seqlens_k = problem.seqlens_q or { 40, 9 }, problem.seqlens_k or { 50, 70 }
     for _, name in ipairs { "head_dim", "head_dim_v", "dtype" } do problem[name] = variants.field(variant, name) end
     problem.seed = seed * 100 + i
     problem.backward = not problem.forward or nil
@@ -112,13 +119,16 @@ local function complete(problems, variant, seed, roll)
   return problems
 end
 
--- The problems of a seed, in batches { name, problems, checked = run in checked mode, broken = in both, settings = of the simulator }.
+-- The problems of a seed, in batches { name, problems, checked = run in checked mode, settings = of the simulator }.
 function cases.batches(variant, seed)
   local roll = dice(seed)
-  local out = { { name = "seed-" .. seed, problems = complete(shapes(roll, seed), variant, seed, roll), checked = seed % 2 == 0 } }
+  local problems, checked = shapes(roll, seed), seed % 2 == 0
+  for _, problem in ipairs(seed % 4 == 2 and broken() or {}) do problems[#problems + 1] = problem end
+  local out = { { name = "seed-" .. seed, problems = complete(problems, variant, seed, roll), checked = checked } }
   -- Sequences that overlap write to the same rows: no race detection.
   if seed % 4 == 2 then
-    out[2] = { name = "broken-" .. seed, problems = complete(broken(), variant, seed, roll), broken = true, settings = { hazards = 0 } }
+    out[2] = { name = "overlapping-" .. seed, problems = complete(overlapping(), variant, seed, roll), checked = checked,
+      settings = { hazards = 0 } }
   end
   return out
 end

@@ -101,7 +101,7 @@ local function batches_reached(reached, seed)
   for _, batch in ipairs(cases.batches(reached.variant, seed)) do
     local problems = {}
     for _, problem in ipairs(batch.problems) do
-      if passes.fwd or passes.bwd and problem.backward or passes.check and (batch.checked or batch.broken) then
+      if passes.fwd or passes.bwd and problem.backward or passes.check and batch.checked then
         problems[#problems + 1] = problem
       end
       if not passes.bwd then problem.backward, problem.dlse = nil, nil end

@@ -298,7 +298,8 @@ vf_status tensors_create(const struct problem *problem, int threads, struct tens
             fill.key = mix(problem->seed * 31 + (uint64_t)i + 1) << 1;
             fill.pattern = problem->poison == POISON_ZERO ? 0 : poison_bits(problem, image->view.dtype);
         } else {
-            memset(&fill.pattern, 0x55, sizeof fill.pattern);  // lengths beyond the end are absurd
+            // Lengths beyond the end are absurd: very long, or negative.
+            memset(&fill.pattern, problem->seed % 2 ? 0x55 : 0xaa, sizeof fill.pattern);
         }
         fill_image(threads, &fill);
         if (i >= OPERAND_COUNT) fill_lengths(problem, i, image);
