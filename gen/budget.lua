@@ -72,7 +72,7 @@ end
 
 -- Hopper: warpgroups of 128 threads, 64 rows to a consumer. Tiles are panels of 64 columns (templates/tile/panels.cuh).
 local GROUP_THREADS, GROUP_ROWS, SWIZZLE = 128, 64, 1024
-local TILE_BYTES = 80 -- struct Tile (templates/fwd_sm90.cu)
+local TILE_BYTES = 80 -- struct Tile (templates/attn/forward_turns.cuh), struct Item (forward_alone.cuh)
 
 local function panel_bytes(rows, columns)
   return (columns + 63) // 64 * rows * 128
@@ -87,37 +87,76 @@ local function trade_registers(facts, consumers)
   return helper, math.min(240, (start * (consumers + 1) - helper) // consumers // 8 * 8)
 end
 
+-- What a kernel of the Hopper forward needs to know of its products.
+local function describe_products(facts, name, r, key_columns, key_rows)
+  facts.helper_registers, facts.consumer_registers = trade_registers(facts, r.consumers)
+  facts.trade = facts.helper_registers ~= nil
+  facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = key_rows }, { operand = "v", rows = key_rows } }
+  facts.wgmma_columns = {}
+  local seen = {}
+  for _, columns in ipairs { r.head_dim_v, table.unpack(key_columns) } do
+    if not seen[columns] then
+      seen[columns] = true
+      table.insert(facts.wgmma_columns, columns)
+    end
+  end
+  facts.last_block_first, facts.l2_section_mib = true, r.mask == "causal" and L2_SECTION_MIB
+  local accumulators = (r.tile_n + r.head_dim_v) // 2 + r.tile_n // 4 -- scores, output, packed weights
+  if accumulators + 24 > facts.consumer_registers then
+    return nil, ("%s: %d registers of accumulators do not fit the %d a consumer has"):format(name, accumulators, facts.consumer_registers)
+  end
+  return facts
+end
+
+-- Consumers that share a tile of rows and its keys: templates/attn/forward_turns.cuh.
+local function turns(name, r)
+  local tile_slots = 2
+  local facts, why = fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
+    { "q", panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
+    { "k", r.stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
+    { "v", r.stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
+    { "tiles", tile_slots * TILE_BYTES },
+    { "work", WORK_BYTES // 2 },
+    { "barriers", 8 * (2 * r.consumers + 4 * r.stages + 2 * tile_slots) },
+  })
+  if not facts then return nil, why end
+  facts.alone, facts.tile_slots = false, tile_slots
+  return describe_products(facts, name, r, { r.tile_n }, r.tile_n)
+end
+
+-- Consumers with tiles of their own: templates/attn/forward_alone.cuh. `stages` counts halves of key tiles.
+local function alone(name, r)
+  local part = (r.tile_n // 2 + 15) // 16 * 16
+  local rest = r.tile_n - part
+  if r.stages < 2 or rest == 0 then return nil, name .. ": needs 32 keys and 2 stages, for the two parts of a key tile" end
+  local item_slots = 2
+  local function lay(q_stages)
+    local pair = q_stages * panel_bytes(GROUP_ROWS, r.head_dim) + r.stages * (panel_bytes(part, r.head_dim) +
+      panel_bytes(part, r.head_dim_v))
+    return fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
+      { "pairs", r.consumers * pair, SWIZZLE },
+      { "items", r.consumers * item_slots * TILE_BYTES },
+      { "barriers", 8 * r.consumers * (2 * q_stages + 4 * r.stages + 2 * item_slots) },
+    })
+  end
+  local facts, why = lay(1)
+  if not facts then return nil, why end
+  local q_stages = 1
+  while q_stages < r.stages and lay(q_stages + 1) do q_stages = q_stages + 1 end
+  facts = lay(q_stages)
+  facts.alone, facts.parts, facts.q_stages, facts.item_slots = true, { part, rest }, q_stages, item_slots
+  return describe_products(facts, name, r, { part, rest }, part)
+end
+
 function budget.fwd_sm90(r)
   local name = ("fwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d consumers=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n,
     r.consumers)
   if r.target.cc ~= 90 or r.target.suffix ~= "a" then
     return nil, ("fwd_sm90: arch=%s has no wgmma; it needs sm_90a"):format(r.arch)
   end
-  if r.tile_m ~= GROUP_ROWS * r.consumers then
-    return nil, name .. ": tile_m is not 64 rows for each consumer"
-  end
-  -- One consumer is for short sequences, many to a block.
-  local q_stages, tile_slots = r.consumers == 1 and 2 or 1, r.consumers == 1 and 4 or 2
-  local facts, why = fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
-    { "q", q_stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
-    { "k", r.stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
-    { "v", r.stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
-    { "tiles", tile_slots * TILE_BYTES },
-    { "work", WORK_BYTES // 2 },
-    { "barriers", 8 * (2 * r.consumers * q_stages + 4 * r.stages + 2 * tile_slots) },
-  })
-  if not facts then return nil, why end
-  facts.helper_registers, facts.consumer_registers = trade_registers(facts, r.consumers)
-  facts.trade = facts.helper_registers ~= nil
-  facts.q_stages, facts.tile_slots = q_stages, tile_slots
-  facts.wgmma_columns = r.tile_n == r.head_dim_v and { r.tile_n } or { r.tile_n, r.head_dim_v }
-  facts.last_block_first, facts.l2_section_mib = true, r.mask == "causal" and L2_SECTION_MIB
-  facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n } }
-  local accumulators = (r.tile_n + r.head_dim_v) // 2 + r.tile_n // 4 -- scores, output, packed weights
-  if accumulators + 24 > facts.consumer_registers then
-    return nil, ("%s: %d registers of accumulators do not fit the %d a consumer has"):format(name, accumulators, facts.consumer_registers)
-  end
-  return facts
+  if r.tile_m == GROUP_ROWS then return alone(name, r) end
+  if r.tile_m == GROUP_ROWS * r.consumers then return turns(name, r) end
+  return nil, name .. ": tile_m is neither 64 rows nor 64 for each consumer"
 end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.

@@ -39,7 +39,7 @@ knobs.knobs = {
   { name = "blocks_per_sm", letter = "b", type = "number", allowed = { 1, 8, 1 }, axis = { 1, 2, 3, 4 }, numeric = {},
     meaning = "blocks that share an SM: bounds the registers" },
   { name = "consumers", letter = "c", type = "number", allowed = { 1, 3, 1 }, axis = { 1, 2, 3 }, numeric = {},
-    meaning = "warpgroups that compute, 64 rows each; one more feeds them" },
+    meaning = "warpgroups that compute, 64 rows each, of one tile or (tile_m 64) each of its own; one more feeds them" },
 }
 
 knobs.rows, knobs.by_name = {}, {}

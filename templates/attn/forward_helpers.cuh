@@ -1,4 +1,4 @@
-// The helper warps of the Hopper forward (fwd_sm90.cu, whose names they use): who draws work and who loads.
+// The helper warps of the Hopper forward when consumers take turns (forward_turns.cuh, whose names they use): who draws work and who loads.
 
 // ---- Roles: scheduler -------------------------------------------------------------------------------------------------
 
@@ -25,7 +25,7 @@ struct Scheduler {
             const Range tiles = mask.key_tiles<TILE_M, TILE_N>(work.block);
             for (int head = work.head * chunk; head < (work.head + 1) * chunk; head++) {
                 if (tiles.end == tiles.begin)
-                    store_keyless(work, head);
+                    store_keyless(args, work.sequence, work.block, head);
                 else
                     publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
             }
@@ -53,17 +53,6 @@ struct Scheduler {
         warp_sync();
         ring.advance();
     }
-    DEVICE void store_keyless(const Work &work, int head) const {
-        constexpr int CHUNKS = HEAD_DIM_V / 8;
-        const Sequence &s = work.sequence;
-        const int first = work.block * TILE_M, rows = smaller(TILE_M, s.q_len - first);
-        const Rows out = rows_of(args.o, s.q_batch, s.q_begin, head);
-        for (int i = lane_index(); i < rows * CHUNKS; i += WARP)
-            store(reinterpret_cast<Vector4 *>(out.row(first + i / CHUNKS) + i % CHUNKS * 8), Vector4{0, 0, 0, 0});
-        if (args.lse.data == 0) return;
-        for (int i = lane_index(); i < rows; i += WARP)
-            store(float_at(args.lse, s.q_batch, s.q_begin + first + i, head), -infinity());
-    }
 };
 
 // ---- Roles: loaders ---------------------------------------------------------------------------------------------------
@@ -78,7 +67,7 @@ struct Loader {
     DEVICE void load_qk() const {
         Ring<TILE_SLOTS> tiles;
         Ring<STAGES> ring;
-        Ring<Q_STAGES> q_ring;
+        u32 q_parity = 0;
         for (;; tiles.advance()) {
             mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
             const Tile &tile = tile_slot(tiles.slot);
@@ -88,14 +77,13 @@ struct Loader {
             load<KTile>(keys, args.k, begin, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
 #pragma unroll 1
             for (int group = 0; group < CONSUMERS; group++) {
-                const u32 slot = q_ring.slot * CONSUMERS + group;
-                mbarrier_wait(barriers.q_empty(slot), q_ring.parity ^ 1);
-                mbarrier_arrive_expect(barriers.q_full(slot), QTile::BYTES);
-                QTile::load(shared + Q_OFFSET + slot * QTile::BYTES, args.q, barriers.q_full(slot),
+                mbarrier_wait(barriers.q_empty(group), q_parity ^ 1);
+                mbarrier_arrive_expect(barriers.q_full(group), QTile::BYTES);
+                QTile::load(shared + Q_OFFSET + group * QTile::BYTES, args.q, barriers.q_full(group),
                             tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
                             tile.head, tile.sequence.q_batch);
             }
-            q_ring.advance();
+            q_parity ^= 1;
 #pragma unroll 1
             for (int i = begin + 1; i < end; i++)
                 load<KTile>(keys, args.k, i, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);

@@ -1,0 +1,105 @@
+// What the Hopper forward (fwd_sm90.cu, whose names it uses) does with rows outside of the products: softcap and mask, packing, storing.
+
+using Output = float[HEAD_DIM_V / 2];
+
+//% if softcap then
+DEVICE float score_factor(const ForwardSm90Args &args) { return args.softcap * LOG2_E; }
+//% else
+DEVICE float score_factor(const ForwardSm90Args &args) { return args.scale * LOG2_E; }
+//% end -- softcap
+
+//% if softcap then
+template <int N> DEVICE void cap_scores(const ForwardSm90Args &args, float (&s)[N]) {
+    const float inverse = args.scale / args.softcap;
+#pragma unroll
+    for (int i = 0; i < N; i++) s[i] = cap_score(s[i], inverse);
+}
+//% else
+template <int N> DEVICE void cap_scores(const ForwardSm90Args &, float (&)[N]) {}
+//% end -- softcap
+
+// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the warp's 16; first_key: of s.
+template <int N> DEVICE void hide_scores(const ForwardSm90Args &args, const Sequence &sequence, int first_row,
+                                         int first_key, float (&s)[N]) {
+    const Mask mask(sequence, args.window_left, args.window_right);
+    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
+    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+    //% if mask == "window" then
+    const int begin[2] = {mask.key_begin(row) - column, mask.key_begin(row + 8) - column};
+    //% end -- mask
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int key = 8 * (i / 4) + i % 2;
+        bool visible = key < end[row_half(i)];
+        //% if mask == "window" then
+        visible = visible && key >= begin[row_half(i)];
+        //% end -- mask
+        if (!visible) s[i] = -infinity();
+    }
+}
+
+// A score accumulator as the left operand of P V: the fragments agree.
+template <int STEPS> DEVICE void pack_weights(u32 (&p)[STEPS][4], const float (&s)[8 * STEPS]) {
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; i++) p[i / 4][i % 4] = pack(s[2 * i], s[2 * i + 1]);
+}
+template <int STEPS> DEVICE void pin_weights(u32 (&p)[STEPS][4]) {
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) pin(p[step]);
+}
+
+// Where a warp's 16 rows go. Once made, it needs nothing of the sequence any more.
+struct Destination {
+    Rows out;
+    float *lse;  // null: not wanted
+    i64 lse_stride;
+    int first, end;  // this lane's first row, the other is 8 further on; used rows
+
+    DEVICE Destination(const ForwardSm90Args &args, const Sequence &s, int first_row, int head)
+        : out(rows_of(args.o, s.q_batch, s.q_begin, head)),
+          lse(args.lse.data ? float_at(args.lse, s.q_batch, s.q_begin, head) : nullptr),
+          lse_stride(args.lse.row_stride), first(first_row + lane_index() / 4), end(s.q_len) {}
+
+    DEVICE void store_rows(const Output &o, const RowSoftmax &softmax) const {
+        // WHY all lines before any store: in between, a branch would keep the transpositions from overlapping.
+        Vector4 line[2][(HEAD_DIM_V + 31) / 32];
+        float row_lse[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float scale;
+            softmax.finish(half, scale, row_lse[half]);
+#pragma unroll
+            for (int c = 0; c < HEAD_DIM_V; c += 32) {
+                u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+                for (int g = 0; g < 4; g++) {
+                    const int i = (c / 8 + g) * 4 + 2 * half;
+                    if (c + 8 * g < HEAD_DIM_V) word[g] = pack(o[i] * scale, o[i + 1] * scale);
+                }
+                line[half][c / 32] = quad_transpose(word[0], word[1], word[2], word[3]);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = first + 8 * half, column = lane_index() % 4 * 8;
+            if (row >= end) continue;
+            u16 *at = out.row(row) + column;
+#pragma unroll
+            for (int c = 0; c < HEAD_DIM_V; c += 32)
+                if (c + column < HEAD_DIM_V) store(reinterpret_cast<Vector4 *>(at + c), line[half][c / 32]);
+            if (lane_index() % 4 == 0 && lse) store(lse + row * lse_stride, row_lse[half]);
+        }
+    }
+};
+
+// Rows that see no key: zeros and -inf. A whole warp.
+DEVICE void store_keyless(const ForwardSm90Args &args, const Sequence &s, int block, int head) {
+    constexpr int CHUNKS = HEAD_DIM_V / 8;
+    const int first = block * TILE_M, rows = smaller(TILE_M, s.q_len - first);
+    const Rows out = rows_of(args.o, s.q_batch, s.q_begin, head);
+    for (int i = lane_index(); i < rows * CHUNKS; i += WARP)
+        store(reinterpret_cast<Vector4 *>(out.row(first + i / CHUNKS) + i % CHUNKS * 8), Vector4{0, 0, 0, 0});
+    if (args.lse.data == 0) return;
+    for (int i = lane_index(); i < rows; i += WARP)
+        store(float_at(args.lse, s.q_batch, s.q_begin + first + i, head), -infinity());
+}

@@ -1,0 +1,326 @@
+// The Hopper forward when sequences are long (fwd_sm90.cu, whose names it uses): all consumers work on one tile of rows and share its keys.
+//
+//     scheduler ---> tile slots: what to compute, where to store ----------+
+//                         |                                                v
+//                         v       K K ... V V ... (TILE_N keys each)    consumer warpgroup 0 ... CONSUMERS - 1
+//                      loaders -> q, 64 rows a group -----------------> S = Q K^T | softmax | O += P V --> o, lse
+
+constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+constexpr int PLENTY = 64;  // items for every block, so that several heads may travel as one
+static_assert(TILE_M == GROUP_ROWS * CONSUMERS && CONSUMERS > 1, "a consumer warpgroup owns 64 rows");
+
+// ---- Shared memory ----------------------------------------------------------------------------------------------------
+
+using QTile = Panels<GROUP_ROWS, HEAD_DIM>;
+using KTile = Panels<TILE_N, HEAD_DIM>;
+using VTile = Panels<TILE_N, HEAD_DIM_V>;
+
+// What consumers need to know of a tile of work.
+struct Tile {
+    Sequence sequence;
+    int head, block;
+    int begin, end;  // key tiles to visit, never none
+    int more;        // 0: no work is left
+    int reserved[3];
+};
+
+// One tile is computed while the other, which is drawn no earlier, so that work stays evenly spread, is loaded; the slot of a tile that is
+// being stored becomes free in between.
+constexpr int TILE_SLOTS = $(budget.tile_slots);
+
+constexpr int Q_OFFSET = $(budget.offsets.q);
+constexpr int K_OFFSET = $(budget.offsets.k);
+constexpr int V_OFFSET = $(budget.offsets.v);
+constexpr int TILES_OFFSET = $(budget.offsets.tiles);
+constexpr int WORK_OFFSET = $(budget.offsets.work);
+constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
+constexpr int BARRIERS = 2 * CONSUMERS + 4 * STAGES + 2 * TILE_SLOTS;
+static_assert(K_OFFSET - Q_OFFSET >= CONSUMERS * QTile::BYTES && V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES &&
+                  TILES_OFFSET - V_OFFSET >= STAGES * VTile::BYTES &&
+                  BARRIERS_OFFSET - TILES_OFFSET >= TILE_SLOTS * sizeof(Tile) &&
+                  BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
+              "the kernel and its budget agree");
+
+// ---- Barriers ---------------------------------------------------------------------------------------------------------
+//
+//     full     1 arrival: a loader's, with the bytes of the copy; for tiles the scheduler's
+//     empty    one arrival per warp that reads: 4 of the group for q, all consumer warps for k and v, these and the loaders for tiles
+//     turns    named barrier 1 + g: group g may issue its products; the group before it in rotation arrives, group g waits
+
+struct Barriers {
+    u32 base;
+
+    DEVICE u32 q_full(u32 group) const { return base + 8 * group; }
+    DEVICE u32 q_empty(u32 group) const { return q_full(CONSUMERS) + 8 * group; }
+    DEVICE u32 k_full(u32 slot) const { return q_empty(CONSUMERS) + 8 * slot; }
+    DEVICE u32 k_empty(u32 slot) const { return k_full(STAGES) + 8 * slot; }
+    DEVICE u32 v_full(u32 slot) const { return k_empty(STAGES) + 8 * slot; }
+    DEVICE u32 v_empty(u32 slot) const { return v_full(STAGES) + 8 * slot; }
+    DEVICE u32 tile_full(u32 slot) const { return v_empty(STAGES) + 8 * slot; }
+    DEVICE u32 tile_empty(u32 slot) const { return tile_full(TILE_SLOTS) + 8 * slot; }
+
+    DEVICE void initialise() const {
+        for (int i = 0; i < CONSUMERS; i++) {
+            mbarrier_init(q_full(i), 1);
+            mbarrier_init(q_empty(i), 4);
+        }
+        for (int i = 0; i < STAGES; i++) {
+            mbarrier_init(k_full(i), 1);
+            mbarrier_init(k_empty(i), CONSUMER_WARPS);
+            mbarrier_init(v_full(i), 1);
+            mbarrier_init(v_empty(i), CONSUMER_WARPS);
+        }
+        for (int i = 0; i < TILE_SLOTS; i++) {
+            mbarrier_init(tile_full(i), 1);
+            mbarrier_init(tile_empty(i), CONSUMER_WARPS + 2);
+        }
+        mbarrier_init_fence();
+    }
+};
+
+DEVICE Tile &tile_slot(u32 slot) { return shared_pointer<Tile>(TILES_OFFSET)[slot]; }
+
+//% include "attn/forward_helpers.cuh"
+
+// ---- Roles: consumers -------------------------------------------------------------------------------------------------
+
+using Scores = float[TILE_N / 2];
+using Weights = u32[TILE_N / 16][4];
+
+// One thread of a warpgroup that owns rows group * 64 ... of every tile.
+struct Consumer {
+    const ForwardSm90Args &args;
+    const u32 shared;
+    const Barriers barriers;
+    const int group, warp;  // warp: within the group
+    Ring<STAGES> k_ring, v_ring;
+    Ring<TILE_SLOTS> tile_ring;
+    u32 q_parity = 0;         // of the next tile
+    u32 slot = 0;             // of the current tile
+    Range unmasked = {0, 0};  // key tiles that every row of this warp sees whole
+
+    DEVICE Consumer(const ForwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index) {}
+
+    DEVICE void run() {
+        Scores s;
+        Output o;
+        Weights p;
+        RowSoftmax softmax(score_factor(args));
+
+        if (!next_tile()) return;
+        if (group == CONSUMERS - 1) turn_pass();  // the first turn is group 0's
+        turn_wait();
+        wait_first_qk();
+        issue_qk(s, k_ring.slot);
+        turn_pass();
+
+        for (bool more = true; more;) {
+            // The first key tile; its Q K^T is under way.
+            const int begin = tile_slot(slot).begin, end = own_end();
+            wgmma_wait<0>();
+            pin(s);
+            release_k(end - begin == 1);
+            settle(s, begin);
+            softmax.start(s);
+            softmax.weigh(s);
+            pack_weights(p, s);
+#pragma unroll
+            for (int i = 0; i < HEAD_DIM_V / 2; i++) o[i] = 0.0f;
+
+                // Each step runs Q K^T of this key tile together with P V of the one before.
+#pragma unroll 1
+            for (int tile = begin + 1; tile < end; tile++) {
+                turn_wait();
+                mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+                issue_qk(s, k_ring.slot);
+                issue_pv(o, p);
+                turn_pass();
+                wgmma_wait<1>();
+                pin(s);
+                release_k(tile + 1 == end);
+                settle(s, tile);
+                if (unlikely(softmax.careful)) {
+                    wgmma_wait<0>();
+                    pin(o);
+                    softmax.exponents_carefully(s, o);
+                } else if (unlikely(softmax.exponents(s))) {
+                    wgmma_wait<0>();
+                    pin(o);
+                    softmax.raise(s, o);
+                }
+                softmax.weigh(s);
+                wgmma_wait<0>();
+                pin(o);
+                pin_weights(p);
+                release_v();
+                pack_weights(p, s);
+            }
+            const u32 done = slot;
+            //% if consumers > 2 then
+            // Key tiles that only other groups see: turns pass, nothing is multiplied, the store runs meanwhile. WHY not with two groups: the other,
+            // left alone, has no one whose products hide its softmax, and nothing is gained.
+            const int unseen = tile_slot(slot).end - end;
+            if (unseen > 0) {
+                turn_wait();
+                issue_pv(o, p);
+                turn_pass();
+                wgmma_wait<0>();
+                pin(o);
+                release_v();
+                pass_k();
+#pragma unroll 1
+                for (int i = 1; i < unseen; i++) {
+                    turn_wait();
+                    turn_pass();
+                    pass_k();
+                    pass_v();
+                }
+                store_output(o, softmax, done);
+                more = next_tile();
+                turn_wait();
+                pass_v();
+                if (more) wait_first_qk();
+                issue_qk(s, more ? k_ring.slot : last_k());
+                if (more || group != CONSUMERS - 1) turn_pass();
+                continue;
+            }
+            //% end -- consumers
+
+            // The last P V overlaps the first Q K^T of the next tile, which in turn overlaps the store.
+            more = next_tile();
+            turn_wait();
+            issue_pv(o, p);
+            if (more) wait_first_qk();
+            // WHY not `if (more)`: see ptx/wgmma.cuh. After the last tile it multiplies the last keys again, to no effect.
+            issue_qk(s, more ? k_ring.slot : last_k());
+            if (more || group != CONSUMERS - 1) turn_pass();
+            wgmma_wait<1>();
+            pin(o);
+            release_v();
+            store_output(o, softmax, done);
+        }
+        wgmma_wait<0>();
+    }
+
+  private:
+    DEVICE void arrive(u32 barrier) const {
+        if (lane_index() == 0) mbarrier_arrive(barrier);
+    }
+    // Groups issue their products in rotation, each all of one step's before the next may.
+    DEVICE void turn_wait() const { named_barrier_sync(1 + group, 2 * GROUP_THREADS); }
+    DEVICE void turn_pass() const {
+        const int self = static_cast<int>(opaque(group));  // not worth a register that lives through the loop
+        named_barrier_arrive(self == CONSUMERS - 1 ? 1 : self + 2, 2 * GROUP_THREADS);
+    }
+
+    // This warp's first row in the sequence.
+    DEVICE int first_row(const Tile &tile) const { return tile.block * TILE_M + group * GROUP_ROWS + warp * 16; }
+
+    // Moves to the next tile; false: there is none.
+    DEVICE bool next_tile() {
+        slot = tile_ring.slot;
+        mbarrier_wait(barriers.tile_full(slot), tile_ring.parity);
+        tile_ring.advance();
+        const Tile &tile = tile_slot(slot);
+        if (!tile.more) return false;
+        const Mask mask(tile.sequence, args.window_left, args.window_right);
+        unmasked = mask.whole_key_tiles<16, TILE_N>(first_row(tile) / 16);
+        return true;
+    }
+    //% if consumers > 2 then
+    // The end of the key tiles of which a row of this group sees any; the first is visited in any case.
+    DEVICE int own_end() const {
+        const Tile &tile = tile_slot(slot);
+        const Mask mask(tile.sequence, args.window_left, args.window_right);
+        const int first = tile.block * TILE_M + group * GROUP_ROWS;
+        const int last = smaller(first + GROUP_ROWS, tile.sequence.q_len) - 1;
+        const int keys = last < first ? 0 : mask.key_end(last);
+        return larger(smaller((keys + TILE_N - 1) / TILE_N, tile.end), tile.begin + 1);
+    }
+    // Gives a key tile back unread. WHY the sync: a lane that polled after another's arrival could find the next phase over as well.
+    DEVICE void pass_k() {
+        mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+        warp_sync();
+        arrive(barriers.k_empty(k_ring.slot));
+        k_ring.advance();
+    }
+    DEVICE void pass_v() {
+        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+        warp_sync();
+        release_v();
+    }
+    //% else
+    DEVICE int own_end() const { return tile_slot(slot).end; }
+    //% end -- consumers
+    DEVICE void wait_first_qk() {
+        mbarrier_wait(barriers.q_full(group), q_parity);
+        q_parity ^= 1;
+        mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+    }
+    DEVICE u32 last_k() const { return (k_ring.slot + STAGES - 1) % STAGES; }
+    DEVICE void release_k(bool last) {
+        arrive(barriers.k_empty(k_ring.slot));
+        k_ring.advance();
+        if (last) arrive(barriers.q_empty(group));
+    }
+    DEVICE void release_v() {
+        arrive(barriers.v_empty(v_ring.slot));
+        v_ring.advance();
+    }
+
+    // S = Q K^T.
+    DEVICE void issue_qk(Scores &s, u32 stage) const {
+        const u64 q = QTile::rows_operand(shared + Q_OFFSET + group * QTile::BYTES);
+        const u64 k = KTile::rows_operand(shared + K_OFFSET + stage * KTile::BYTES);
+        pin(s);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < (HEAD_DIM + 15) / 16; step++)
+            wgmma_ss<TILE_N, K_MAJOR, K_MAJOR>(s, descriptor_plus(q, QTile::rows_step(step)),
+                                               descriptor_plus(k, KTile::rows_step(step)), step > 0);
+        wgmma_commit();
+    }
+    // O += P V.
+    DEVICE void issue_pv(Output &o, Weights &p) const {
+        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+        const u64 v = VTile::columns_operand(shared + V_OFFSET + v_ring.slot * VTile::BYTES);
+        pin(o);
+        pin_weights(p);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < TILE_N / 16; step++)
+            wgmma_rs<HEAD_DIM_V, MN_MAJOR>(o, p[step], descriptor_plus(v, VTile::columns_step(step)), 1);
+        wgmma_commit();
+    }
+
+    // What stands between a product and its softmax.
+    DEVICE void settle(Scores &s, int tile) const {
+        cap_scores(args, s);
+        if (tile < unmasked.end && tile >= unmasked.begin) return;
+        const Tile &work = tile_slot(slot);
+        hide_scores(args, work.sequence, first_row(work), tile * TILE_N, s);
+    }
+    DEVICE void store_output(const Output &o, const RowSoftmax &softmax, u32 done) const {
+        const Tile &tile = tile_slot(done);
+        const Destination rows(args, tile.sequence, first_row(tile), tile.head);
+        warp_sync();
+        arrive(barriers.tile_empty(done));
+        rows.store_rows(o, softmax);
+    }
+};
+
+// ---- For fwd_sm90.cu --------------------------------------------------------------------------------------------------
+
+DEVICE void initialise_barriers(u32 shared) {
+    if (thread_index() == 0) Barriers{shared + BARRIERS_OFFSET}.initialise();
+}
+DEVICE void help(const ForwardSm90Args &args, u32 shared, int warp) {
+    const Barriers barriers = {shared + BARRIERS_OFFSET};
+    if (warp == 0) Scheduler{args, barriers}.run();
+    if (warp == 1 && lane_index() == 0) Loader{args, shared, barriers}.load_qk();
+    if (warp == 2 && lane_index() == 0) Loader{args, shared, barriers}.load_v();
+}
+DEVICE void consume(const ForwardSm90Args &args, u32 shared, int group, int warp) {
+    Consumer(args, shared, {shared + BARRIERS_OFFSET}, group, warp).run();
+}
