@@ -302,20 +302,21 @@ function budget.dq_row_warps(r)
   return warp_rows(r.warps, r.tile_m, r.head_dim, 16)
 end
 
--- Both stream over memory: enough blocks to fill a multiprocessor.
-local function streaming(r)
+-- These stream over memory: enough blocks to fill a multiprocessor.
+local function streaming(r, blocks_per_sm, registers)
   local limits = arch.parse(r.arch)
   local threads = 256
-  return { threads = threads, shared_bytes = 0, blocks_per_sm = math.min(5, limits.threads_per_sm // threads), registers = 48,
-    dq_row_warps = r.warps and budget.dq_row_warps(r) }
+  return { threads = threads, shared_bytes = 0, blocks_per_sm = math.min(blocks_per_sm, limits.threads_per_sm // threads),
+    registers = registers, dq_row_warps = r.warps and budget.dq_row_warps(r) }
 end
 
-budget.bwd_pre = streaming
-budget.bwd_post = streaming
+function budget.bwd_pre(r) return streaming(r, 5, 48) end
+
+budget.bwd_post = budget.bwd_pre
 
 function budget.bwd_pre_sm90(r)
   if not r.aligned then return nil, "bwd_pre_sm90: operands must be aligned to 16 bytes" end
-  local facts = streaming(r)
+  local facts = streaming(r, 3, 80) -- each thread has several rows' loads under way
   facts.dq_row_warps = 4
   return facts
 end

@@ -27,7 +27,8 @@ constexpr int PASS_ROWS = THREADS / ROW_LANES;
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
 DEVICE void row_statistics(const BackwardPreArgs &args, const Sequence &s, int head, int row) {
-    const float delta = row_delta(args.o, args.dout, args.dlse, s, head, row);
+    const float product = row_product(args.o, args.dout, s, head, smaller(row, s.q_len - 1));
+    const float delta = row_delta(product, args.dlse, s, head, row);
     if (row >= s.q_len || thread_index() % ROW_LANES != 0) return;
     const float lse = load(float_at(args.lse, s.q_batch, s.q_begin + row, head));
     store(pointer<Float2>(args.stats) + (head * args.stat_rows + s.stat_row + row),

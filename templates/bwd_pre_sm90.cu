@@ -25,6 +25,7 @@ $(args_structs())
 //% include "ptx/sync.cuh"
 
 constexpr int PASS_ROWS = THREADS / ROW_LANES;
+constexpr int BATCH = 4;  // rows whose loads a thread has under way together
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
@@ -34,12 +35,29 @@ DEVICE void clear_rows(const Rows &dq, int first, int limit) {
         if (first + i / PARTS < limit) store_chunk(dq.row(first + i / PARTS) + i % PARTS * 8, Vector4{0, 0, 0, 0});
 }
 
-DEVICE void row_statistics(const BackwardPreSm90Args &args, const Sequence &s, int head, int row, float factor) {
-    const float delta = row_delta(args.o, args.dout, args.dlse, s, head, row);
-    if (row >= s.q_len || thread_index() % ROW_LANES != 0) return;
-    const float lse = load(float_at(args.lse, s.q_batch, s.q_begin + row, head));
-    store(pointer<Vector4>(args.stats) + (head * args.stat_rows + s.stat_row + row),
-          statistics_row(exponent_shift(lse, factor), delta));
+// Statistics of `rows` rows of some heads, all of them one list: a short sequence's rows of one head are too few to hide what loading them takes.
+DEVICE void write_statistics(const BackwardPreSm90Args &args, const Sequence &s, int first_head, int heads, int first,
+                             float factor) {
+    const int rows = smaller(TILE_M, s.q_len - first), count = heads * rows;
+    for (int base = thread_index() / ROW_LANES; base - thread_index() / ROW_LANES < count; base += BATCH * PASS_ROWS) {
+        float product[BATCH], lse[BATCH];
+        int head[BATCH], row[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const u32 at = smaller(base + i * PASS_ROWS, count - 1), of = at / static_cast<u32>(rows);
+            head[i] = first_head + static_cast<int>(of);
+            row[i] = first + static_cast<int>(at) - static_cast<int>(of) * rows;
+            product[i] = row_product(args.o, args.dout, s, head[i], row[i]);
+            lse[i] = load(float_at(args.lse, s.q_batch, s.q_begin + row[i], head[i]));
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const float delta = row_delta(product[i], args.dlse, s, head[i], row[i]);
+            if (base + i * PASS_ROWS >= count || thread_index() % ROW_LANES != 0) continue;
+            store(pointer<Vector4>(args.stats) + (head[i] * args.stat_rows + s.stat_row + row[i]),
+                  statistics_row(exponent_shift(lse[i], factor), delta));
+        }
+    }
 }
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
@@ -49,18 +67,20 @@ KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPreSm90Args 
     wait_for_predecessor();
     const ListReader list(args.schedule);
     const float factor = exponent_factor(args.scale);
-    for (i64 item = block_index(); item < list.blocks * args.heads; item += grid_blocks()) {
-        const ListReader::Place place = list.find(item / args.heads);
+    const int heads = chunk_of(list.blocks, args.heads, 4), chunks = args.heads / heads;
+    for (i64 item = block_index(); item < list.blocks * chunks; item += grid_blocks()) {
+        const ListReader::Place place = list.find(item / chunks);
         const Sequence &s = place.sequence;
-        const int head = static_cast<int>(item % args.heads), first = place.block * TILE_M;
+        const int first_head = static_cast<int>(item % chunks) * heads, first = place.block * TILE_M;
         const Range seen = Mask(s, args.window_left, args.window_right).key_tiles<TILE_M, TILE_N>(place.block);
         if (seen.end <= seen.begin) {
-            clear_rows(rows_of(args.dq, s.q_batch, s.q_begin, head), first, s.q_len);
+            for (int head = first_head; head < first_head + heads; head++)
+                clear_rows(rows_of(args.dq, s.q_batch, s.q_begin, head), first, s.q_len);
             continue;
         }
-        for (int row = thread_index() / ROW_LANES; row < TILE_M; row += PASS_ROWS)
-            row_statistics(args, s, head, first + row, factor);
-        if (s.accumulator_row >= 0 && thread_index() == 0)
-            store(turn_of(args.turns, head, args.accumulator_rows, s.accumulator_row, place.block), 0u);
+        write_statistics(args, s, first_head, heads, first, factor);
+        if (s.accumulator_row >= 0 && thread_index() < heads)
+            store(turn_of(args.turns, first_head + thread_index(), args.accumulator_rows, s.accumulator_row, place.block),
+                  0u);
     }
 }

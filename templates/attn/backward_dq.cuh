@@ -81,7 +81,8 @@ struct Accumulator {
         if (PANEL == 0) mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
         const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
         const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
-        const u64 k = KTile::columns_operand(k_panel);
+        // The slot is the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
+        const u64 k = KTile::columns_operand(K_STAGES > 1 ? uniform(k_panel) : k_panel);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < TILE_N / 16; i++)

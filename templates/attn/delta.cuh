@@ -24,16 +24,17 @@ DEVICE Vector4 read_chunk(const u16 *from) {
     //% end -- aligned
 }
 
-// Of one row, in lane 0 of each ROW_LANES; all lanes of the warp take part. Rows from the sequence's end on give anything.
-DEVICE float row_delta(const Operand &o, const Operand &dout, const Operand &dlse, const Sequence &s, int head,
-                       int row) {
+// This lane's part of the sum; `row` is one of the sequence. No branch, so that the loads of several rows are under way together.
+DEVICE float row_product(const Operand &o, const Operand &dout, const Sequence &s, int head, int row) {
+    const int lane = thread_index() % ROW_LANES, column = smaller(lane, CHUNKS - 1) * 8;
+    const Rows o_rows = rows_of(o, s.q_batch, s.q_begin, head), dout_rows = rows_of(dout, s.q_batch, s.q_begin, head);
+    const float product = dot_chunk(read_chunk(o_rows.row(row) + column), read_chunk(dout_rows.row(row) + column));
+    return lane < CHUNKS ? product : 0.0f;
+}
+// Of one row, in lane 0 of each ROW_LANES, from the parts; all lanes of the warp take part.
+DEVICE float row_delta(float product, const Operand &dlse, const Sequence &s, int head, int row) {
     const int lane = thread_index() % ROW_LANES;
-    float delta = 0.0f;
-    if (row < s.q_len && lane < CHUNKS) {
-        const Rows o_rows = rows_of(o, s.q_batch, s.q_begin, head),
-                   dout_rows = rows_of(dout, s.q_batch, s.q_begin, head);
-        delta = dot_chunk(read_chunk(o_rows.row(row) + lane * 8), read_chunk(dout_rows.row(row) + lane * 8));
-    }
+    float delta = product;
 #pragma unroll
     for (int distance = 1; distance < ROW_LANES; distance *= 2) delta += shuffle_xor(delta, distance);
     if (dlse.data && row < s.q_len && lane == 0) delta -= load(float_at(dlse, s.q_batch, s.q_begin + row, head));
