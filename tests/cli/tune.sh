@@ -80,7 +80,9 @@ that json median_loss
 that test "$(json held_out)" = 2
 that grep -q "of 2 shapes the row they get has no time" "$err"
 # They are rows that the library takes; flags are written as such.
-for flag in $(sed -n 's/.*name = "\([a-z_]*\)".*type = "flag".*/\1/p' gen/knobs.lua); do that grep -q "\"$flag\"" tools/tune_items.c; done
+while read -r flag; do
+    that grep -q "\"$flag\"" tools/tune_items.c
+done < <(sed -n 's/.*name = "\([a-z_]*\)".*type = "flag".*/\1/p' gen/knobs.lua)
 sed -i 's/"device": "Test",//' "$scratch/rows.json"
 good explain --seqlens-q 5000 --head-dim 64 --dtype bf16 --arch sm_80 --config "$scratch/rows.json"
 has 'rows.json#/rows/1'
