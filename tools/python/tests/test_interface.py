@@ -70,6 +70,32 @@ def test_packed_projections(device):
     assert torch.equal(varflash.flash_attn_kvpacked_func(q[None], kv[None], 0.0, 0.3, causal=True), expected)
 
 
+def test_cache(device):
+    """Steps of generation, one token and several at once, equal attention over what is there by then."""
+    room, lengths = 20, [7, 0, 12]
+    q, k, v = (torch.randn(3, room, heads, 32, device=device, dtype=torch.bfloat16) for heads in (4, 2, 2))
+    k_cache, v_cache = (torch.full_like(t, torch.nan) for t in (k, v))
+    for b, n in enumerate(lengths):
+        k_cache[b, :n], v_cache[b, :n] = k[b, :n], v[b, :n]
+    for count in (1, 4):
+        at = [slice(n, n + count) for n in lengths]
+        new = [torch.stack([t[b, rows] for b, rows in enumerate(at)]) for t in (q, k, v)]
+        used = torch.tensor(lengths, dtype=torch.int32, device=device)
+        out, lse = varflash.flash_attn_with_kvcache(
+            new[0], k_cache, v_cache, *new[1:], cache_seqlens=used, causal=True, return_softmax_lse=True
+        )
+        lengths = [n + count for n in lengths]
+        expected = flash_attn_func(new[0], k, v, causal=True, seqused_k=used + count, return_lse=True)
+        assert torch.equal(out, expected[0]) and torch.equal(lse, expected[1])
+        assert torch.equal(varflash.flash_attn_with_kvcache(new[0], k_cache, v_cache, cache_seqlens=used + count, causal=True), out)
+    whole = varflash.flash_attn_with_kvcache(q[:, :1], k, v, cache_seqlens=room)
+    assert torch.equal(whole, flash_attn_func(q[:, :1], k, v))
+    with pytest.raises(Unsupported, match="rotary_cos"):
+        varflash.flash_attn_with_kvcache(q, k, v, rotary_cos=k)
+    with pytest.raises(InvalidArgument, match="cache_seqlens"):
+        varflash.flash_attn_with_kvcache(q, k, v, k, v)
+
+
 def test_checked_mode_names_the_index(device):
     q, k, v, cu = operands(device)
     expected = flash_attn_varlen_func(q, k, v, cu, cu)

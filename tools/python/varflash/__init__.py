@@ -7,6 +7,7 @@ CUDA tensors run on the GPU, CPU tensors on the CPU. Importing needs neither a G
 
 from . import _library
 from ._attention import copies
+from ._cache import flash_attn_with_kvcache
 from ._explain import explain
 from ._flash import flash_attn_func, flash_attn_varlen_func
 from ._launch import checked
@@ -33,6 +34,7 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
     "varlen_attn",
 ]
 
