@@ -1,5 +1,7 @@
 """Every test that takes `device` runs on the CPU, and on the GPU where there is one."""
 
+import os
+
 import pytest
 import torch
 
@@ -33,3 +35,22 @@ def device(request):
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+def device_is_lost():
+    """After a fault of a kernel nothing works on the device in this process."""
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
+def pytest_runtest_teardown(item):
+    if not device_is_lost():
+        return
+    if "PYTEST_XDIST_WORKER" in os.environ:  # another worker takes its place, and the next test starts with a device
+        os._exit(1)
+    pytest.exit(f"{item.nodeid}: a fault of a kernel took the device from this process", returncode=1)
