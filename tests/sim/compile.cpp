@@ -21,7 +21,8 @@ static const char *const COMPILER = "g++";
 static const char *const FLAGS =
     "-std=c++17 -O1 -g1 -fPIC -march=native -fvisibility=hidden -fno-strict-aliasing -fno-math-errno -ffp-contract=off "
     "-fno-exceptions"
-    " -fno-rtti -fno-gnu-unique -fno-stack-protector -fcf-protection=none -w -Wno-psabi";
+    " -ftrivial-auto-var-init=pattern -fno-rtti -fno-gnu-unique -fno-stack-protector -fcf-protection=none -w "
+    "-Wno-psabi";
 static const char *const WATCHED =
     "-fsanitize=thread,bounds-strict,signed-integer-overflow,shift --param tsan-instrument-func-entry-exit=0";
 static const char *const LINKED = "-shared -nostdlib -nostartfiles";

@@ -1,5 +1,5 @@
 -- Can the simulator fail? Plants the faults of plant.lua one at a time in a copy of the templates and counts those that the suite's
--- problems find, with the first three seeds of at most three variants whose kernels the change reaches.
+-- problems find, with the first three seeds of at most four variants whose kernels the change reaches.
 --
 --   lua5.4 tests/sim/mutants.lua [SHARE] [TEMPLATE | I/N]    SHARE=n: an n-th of them, chosen by the commit's hash; TEMPLATE: of this one
 --                                                            alone; I/N: the I-th of N parts
@@ -18,7 +18,7 @@ local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 local widths = require "tests.sim.widths"
 
-local SEEDS, VARIANTS = 3, 3
+local SEEDS, VARIANTS = 3, 4
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
 local LONGEST = 20 -- seconds of a core for the problems of a seed, a loop without accesses or waits
 local TURNS = 500000 -- steps of a warp in a launch; the suite's largest has 121,155

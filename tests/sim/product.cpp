@@ -1,7 +1,8 @@
 // product.cpp - wgmma: products that happen, warp by warp, some time between their issue and the wait.
 //
 // The 64 rows of a warpgroup's product are four independent products of 16 rows here. At its moment each reads A and B (shared memory by the
-// descriptors' 64 bits, or the lanes' registers) and updates the accumulators, which are the lanes' own arrays on their stacks.
+// descriptors' 64 bits, or the lanes' registers) and updates the accumulators, which are the lanes' own arrays on their stacks. Of A in shared
+// memory each reads all 64 rows, as any part of the instruction may.
 #include <algorithm>
 #include <cstring>
 
@@ -96,8 +97,9 @@ static void happen(Warp &warp, WarpProduct &op) {
     if (first.a_in_registers)
         operands.read_registers();
     else
-        operands.read(first.a, first.a_rows_contiguous, warp.id % 4 * 16, 16,
-                      [](u32 row, u32 k) -> float & { return a[row][k]; });
+        for (u32 quarter = 1; quarter <= 4; quarter++)  // the warp's own last
+            operands.read(first.a, first.a_rows_contiguous, (warp.id + quarter) % 4 * 16, 16,
+                          [](u32 row, u32 k) -> float & { return a[row][k]; });
     operands.read(first.b, first.b_rows_contiguous, 0, first.columns,
                   [](u32 row, u32 k) -> float & { return b[k][row]; });
     for (u32 lane = 0; lane < WARP; lane++)

@@ -20,9 +20,9 @@ add("window-72-40-softcap-fp16", 80, { head_dim = 72, head_dim_v = 40, dtype = "
 add("causal-64-deterministic", 90, { head_dim = 64, mask = "causal", deterministic = true },
   "family=sm80 tile_m=64 tile_n=32 warps=2 stages=1 q_registers=1 blocks_per_sm=2",
   "family=sm80 tile_m=32 tile_n=64 warps=4 stages=1 blocks_per_sm=1")
-add("full-64", 90, { head_dim = 64 },
+add("full-192-32", 90, { head_dim = 192, head_dim_v = 32 },
   "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
-  "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 blocks_per_sm=1")
+  "family=sm80 tile_m=64 tile_n=64 warps=8 stages=1 blocks_per_sm=1")
 add("window-40-unaligned-deterministic", 80, { head_dim = 40, mask = "window", aligned = false, deterministic = true },
   "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=1 blocks_per_sm=1",
   "family=sm80 tile_m=32 tile_n=32 warps=4 stages=2 blocks_per_sm=1")
@@ -48,6 +48,12 @@ add("causal-96-fp16-deterministic", 90, { head_dim = 96, dtype = "fp16", mask = 
 -- Hopper.
 add("hopper-72-40-window-softcap", 90, { head_dim = 72, head_dim_v = 40, mask = "window", softcap = true },
   "family=sm90 tile_m=64 tile_n=48 stages=3 blocks_per_sm=1 consumers=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
+add("hopper-96-causal", 90, { head_dim = 96, mask = "causal" },
+  "family=sm90 tile_m=192 tile_n=96 stages=2 blocks_per_sm=1 consumers=3",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
+add("hopper-40-softcap", 90, { head_dim = 40, softcap = true },
+  "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-64-causal-two-blocks", 90, { head_dim = 64, dtype = "fp16", mask = "causal" },
   "family=sm90 tile_m=64 tile_n=128 stages=2 blocks_per_sm=2 consumers=1",

@@ -74,6 +74,19 @@ start(d, a);
 wgmma_wait<0>();
 //% end -- case
 
+//% if case == "product_of_another_warps_rows" then -- threads=128 finds race
+fill_for_copies();
+float d[4] = {};
+words[1024 + thread] = 0;
+fence_async_proxy();
+warp_sync();
+wgmma_fence();
+const u64 steps = 128ull >> 4 << 16 | 256ull >> 4 << 32;  // chunks of 8 rows x 16 bytes, one after the other
+wgmma_ss<8, K_MAJOR, K_MAJOR>(d, (shared + 4096) >> 4 | steps, shared >> 4 | steps, 1);
+wgmma_commit();
+wgmma_wait<0>();
+//% end -- case
+
 //% if case == "product_descriptor" then -- threads=128 finds wgmma descriptor
 fill_for_copies();
 float d[4] = {};
