@@ -191,15 +191,15 @@ function budget.bwd_sm90(r)
       { "v", v_stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
       { "q", r.stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
       { "dout", r.dout_stages * panel_bytes(r.tile_m, r.head_dim_v), SWIZZLE },
+      { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
       { "ds", ds_stages * panel_bytes(r.tile_n, r.tile_m), SWIZZLE },
-      { "statistics", r.stages * r.tile_m * 16 },
       { "pieces", PIECE_SLOTS * PIECE_BYTES },
       { "work", WORK_BYTES // 2 },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1)) },
     }
-    if not wide then table.insert(regions, 7, { "zeros", r.tile_m * 16 }) end
-    if wide then table.insert(regions, 6, { "p", panel_bytes(r.tile_n, r.tile_m), SWIZZLE }) end
-    if fine then table.insert(regions, 7, { "weights", r.tile_n * r.tile_m * 2 }) end
+    if not wide then table.insert(regions, 6, { "zeros", r.tile_m * 16 }) end
+    if wide then table.insert(regions, 7, { "p", panel_bytes(r.tile_n, r.tile_m), SWIZZLE }) end
+    if fine then table.insert(regions, 8, { "weights", r.tile_n * r.tile_m * 2 }) end
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)
   end
   -- What is left of shared memory: the next piece's k first, because k is held longest, then room for dQ to lag behind, then v.

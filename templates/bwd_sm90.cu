@@ -89,6 +89,10 @@ constexpr int K_OFFSET = $(budget.offsets.k);
 constexpr int V_OFFSET = $(budget.offsets.v);
 constexpr int Q_OFFSET = $(budget.offsets.q);
 constexpr int DOUT_OFFSET = $(budget.offsets.dout);
+constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query tiles in the ring of q
+//% if not budget.wide then
+constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of every tile of statistics
+//% end -- not wide
 constexpr int DS_OFFSET = $(budget.offsets.ds);
 //% if budget.wide then
 constexpr int P_OFFSET = $(budget.offsets.p);
@@ -96,10 +100,6 @@ constexpr int P_OFFSET = $(budget.offsets.p);
 constexpr int FINE_WEIGHTS_OFFSET = $(budget.offsets.weights);
 //% end -- fine_weights
 //% end -- wide
-constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query tiles in the ring of q
-//% if not budget.wide then
-constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of every tile of statistics
-//% end -- not wide
 constexpr int PIECES_OFFSET = $(budget.offsets.pieces);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
@@ -107,15 +107,15 @@ constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES +
 constexpr int BARRIERS = 2 * RINGS + $(budget.wide and 3 or 1);
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
-                  DS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
+                  STATISTICS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
                   //% if budget.wide then
-                  P_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES && STATISTICS_OFFSET - P_OFFSET >= DsTile::BYTES &&
+                  DS_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
+                  P_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES && PIECES_OFFSET - P_OFFSET >= DsTile::BYTES &&
                   //% else
-                  STATISTICS_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
-                  PIECES_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
+                  DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
+                  PIECES_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
                   //% end -- wide
-                  PIECES_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
                   BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),

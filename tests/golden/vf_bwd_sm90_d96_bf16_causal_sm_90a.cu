@@ -1403,9 +1403,9 @@ constexpr int K_OFFSET = 0;
 constexpr int V_OFFSET = 65536;
 constexpr int Q_OFFSET = 98304;
 constexpr int DOUT_OFFSET = 147456;
-constexpr int DS_OFFSET = 180224;
-constexpr int STATISTICS_OFFSET = 212992;  // of the query tiles in the ring of q
-constexpr int ZEROS_OFFSET = 216064;  // columns 8 ... 15 of every tile of statistics
+constexpr int STATISTICS_OFFSET = 180224;  // of the query tiles in the ring of q
+constexpr int ZEROS_OFFSET = 183296;  // columns 8 ... 15 of every tile of statistics
+constexpr int DS_OFFSET = 184320;
 constexpr int PIECES_OFFSET = 217088;
 constexpr int WORK_OFFSET = 217472;
 constexpr int BARRIERS_OFFSET = 217600;
@@ -1413,11 +1413,10 @@ constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES +
 constexpr int BARRIERS = 2 * RINGS + 1;
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
-                  DS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
-                  STATISTICS_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  STATISTICS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
-                  PIECES_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
-                  PIECES_OFFSET - STATISTICS_OFFSET >= Q_STAGES * STATISTICS_BYTES &&
+                  DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
+                  PIECES_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
                   BARRIERS_OFFSET + 8 * BARRIERS == 217864,

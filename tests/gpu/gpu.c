@@ -70,6 +70,7 @@ void gpu_verify(struct gpu *gpu) {
     const struct verify_options options = {.knobs_forward = gpu->harness.knobs[0],
                                            .knobs_backward = gpu->harness.knobs[1]};
     struct verify_result result;
+    unit_ok(vf_dev_force(gpu->context, NULL));  // what a run has left
     unit_ok(verify_problem(gpu->context, &gpu->problem, &options, &result));
     ck_assert_msg(result.verdict == VERIFY_RIGHT, "%s: %s", gpu->problem.name, result.sentence);
 }

@@ -39,6 +39,7 @@ static vf_status make_workspace(struct harness *harness) {
         VF_TRY(force(harness, true));
         VF_TRY(make_room(harness, vf_backward_workspace_size(harness->context, &backward, &size), &size));
     }
+    if (forced(harness)) VF_TRY(vf_dev_force(harness->context, NULL));  // other harnesses may share the context
     size = harness->workspace_size + 2 * TENSOR_GUARD;
     VF_TRY(vf_dev_free(harness->context, harness->workspace));
     harness->workspace = NULL;
