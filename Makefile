@@ -240,7 +240,7 @@ $(FUZZ_PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(TOOL_LIB) $(WHOLE)
 #
 # Each tier is a list of "name<tab>command" lines that tests/run.sh runs; it prints a line a program and one closing line.
 
-.PHONY: check check-fast check-gpu check-long check-sim check-sim-long check-sim-mutants golden unit-programs fuzzers objects lint lint-c lint-lua lint-templates lint-shell
+.PHONY: check check-fast check-gpu check-long check-sim check-sim-long check-sim-coverage check-sim-mutants golden unit-programs fuzzers objects lint lint-c lint-lua lint-templates lint-shell
 
 # Tests leave the user's cache alone, and find their own from run to run.
 export VARFLASH_CACHE_DIR ?= $(abspath $(BUILD)/cache)
@@ -310,6 +310,9 @@ check-sim: $(SIM_NEEDS) ## kernels on the simulated GPU: every template branch, 
 
 check-sim-long: $(SIM) ## the same with new seeds for SECONDS=3600
 	$(Q)$(SIM_LUA)/suite.lua long $(or $(SECONDS),3600)
+
+check-sim-coverage: $(SIM) ## template lines that no run of the simulator's suite reaches, under SEEDS=4 seeds
+	$(Q)$(SIM_LUA)/coverage.lua $(or $(SEEDS),4)
 
 check-sim-mutants: $(SIM) ## faults planted in copies of the templates, one at a time: does the simulator find them? SHARE=n: an n-th of them
 	$(Q)$(SIM_LUA)/mutants.lua $(or $(SHARE),1)

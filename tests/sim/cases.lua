@@ -50,6 +50,9 @@ local function shapes(roll, seed)
       max_seqlen_q = math.max(table.unpack(edges_q)), max_seqlen_k = math.max(table.unpack(edges_k)) },
     { name = "gaps", seqlens_q = { 50, 30, 20 }, seqlens_k = { 60, 30, 9 }, seqused_q = { 44, 30, 0 }, seqused_k = { 51, 0, 9 },
       rows_q = 120, rows_k = 131, dlse = true, heads_q = 2 },
+    -- Garbage right behind the last tile's rows.
+    { name = "spoiled", seqlens_q = { 80, 40, 64 }, seqlens_k = { 150, 70, 66 }, seqused_q = { 64, 1, 33 }, seqused_k = { 128, 65, 1 },
+      heads_q = 2, heads_k = 1, poison = seed % 2 == 0 and "inf" or "nan" },
     { name = "keep", seqlens_q = { 50, 33 }, seqused_q = { 44, roll(0, 33) }, rows_q = 90, fill = "keep" },
     { name = "batched", seqlens_q = times(3, 50), seqlens_k = times(3, 70), seqused_k = { roll(0, 70), 70, 33 }, batched = true,
       heads_q = 2 },

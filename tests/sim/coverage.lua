@@ -1,7 +1,9 @@
 -- Lines of templates that no run of the suite reaches, by gcov: kernels compiled to count, not to be watched (engine.h, coverage).
 --
 --   lua5.4 tests/sim/coverage.lua SEEDS    runs all variants under seeds 1 to SEEDS, JOBS= at a time, and prints what is left
---   lua5.4 tests/sim/coverage.lua          prints what the runs so far have left
+--   lua5.4 tests/sim/coverage.lua          prints what the last runs have left
+--
+-- SIM= and WORK= as suite.lua has them.
 --
 -- Branches of the generator are another matter (suite.lua branches): here a line counts if it has run in any variant that has it.
 
@@ -11,7 +13,7 @@ local cases = require "tests.sim.cases"
 local suite = require "tests.sim.suite"
 local variants = require "tests.sim.variants"
 
-local FOLDER = "build/sim-coverage"
+local FOLDER = (os.getenv("WORK") or "build/sim") .. "/coverage"
 
 local function run_all(seeds)
   local lines = {}
@@ -24,7 +26,7 @@ local function run_all(seeds)
     end
     lines[#lines + 1] = ("%s\t%s"):format(variant.name, table.concat(commands, " && "))
   end
-  os.execute("mkdir -p " .. FOLDER)
+  os.execute(("mkdir -p %s && rm -f %s/*.gcda"):format(FOLDER, FOLDER)) -- counts of other templates
   local list = FOLDER .. "/runs.list"
   local file = assert(io.open(list, "w"))
   file:write(table.concat(lines, "\n"), "\n")

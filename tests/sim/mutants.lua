@@ -1,5 +1,5 @@
 -- Can the simulator fail? Plants the faults of plant.lua one at a time in a copy of the templates and counts those that the suite's
--- problems find, with the first three seeds of at most four variants whose kernels the change reaches.
+-- problems find, with the first three seeds of variants whose kernels the change reaches.
 --
 --   lua5.4 tests/sim/mutants.lua [SHARE] [TEMPLATE | I/N]    SHARE=n: an n-th of them, chosen by the commit's hash; TEMPLATE: of this one
 --                                                            alone; I/N: the I-th of N parts
@@ -18,7 +18,7 @@ local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 local widths = require "tests.sim.widths"
 
-local SEEDS, VARIANTS = 3, 4
+local VARIANTS = { 6, 3, 3 } -- of each seed, so many variants
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
 local LONGEST = 20 -- seconds of a core for the problems of a seed, a loop without accesses or waits
 local TURNS = 500000 -- steps of a warp in a launch; the suite's largest has 121,155
@@ -57,16 +57,51 @@ end
 
 -- ---- which variants a change reaches
 
-local kernels = {}   -- variant -> { spec, pass, text }
-local includes = {}  -- variant -> template path -> true
+local kernels = {}   -- variant -> { spec, pass, text, includes = template path -> true }
 local originals = {} -- template path -> text, as it stood when the run began
 
 for _, variant in ipairs(variants.list) do
-  local taken = {}
   kernels[variant] = suite.kernels(variant)
-  for _, kernel in ipairs(kernels[variant]) do kernel.text = assert(gen.source(kernel.spec, { taken = taken })) end
-  includes[variant] = taken
-  for path in pairs(taken) do originals[path] = originals[path] or runner.read_file(path) end
+  for _, kernel in ipairs(kernels[variant]) do
+    kernel.includes = {}
+    kernel.text = assert(gen.source(kernel.spec, { taken = kernel.includes }))
+    for path in pairs(kernel.includes) do originals[path] = originals[path] or runner.read_file(path) end
+  end
+end
+
+-- Lines of a variant's kernels that include a template, and how many of them are not in `known`.
+local function lines_with(variant, path, known)
+  local lines, new = {}, 0
+  for _, kernel in ipairs(kernels[variant]) do
+    for line in (kernel.includes[path] and kernel.text or ""):gmatch("[^\n]+") do
+      if not known[line] and not lines[line] then new = new + 1 end
+      lines[line] = true
+    end
+  end
+  return lines, new
+end
+
+-- The variants whose kernels include a template: the first, then always the one whose kernels have most lines that those before it do
+-- not have.
+local orders = {} -- path -> list
+local function variants_with(path)
+  if orders[path] then return orders[path] end
+  local order, left, known = {}, {}, {}
+  for _, variant in ipairs(variants.list) do
+    if variant.knobs.fwd and select(2, lines_with(variant, path, known)) > 0 then left[#left + 1] = variant end
+  end
+  while #left > 0 do
+    local best, most = 1, -1
+    for i, variant in ipairs(#order > 0 and left or {}) do
+      local _, new = lines_with(variant, path, known)
+      if new > most then best, most = i, new end
+    end
+    local variant = table.remove(left, best)
+    order[#order + 1] = variant
+    for line in pairs(lines_with(variant, path, known)) do known[line] = true end
+  end
+  orders[path] = order
+  return order
 end
 
 local changed -- template path -> text in place of the file's
@@ -77,19 +112,17 @@ _G.read_template = function(path) return changed and changed[path] or originals[
 local function variants_reached(path, text)
   local out, texts, fine = {}, {}, true
   changed = { [path] = text }
-  for _, variant in ipairs(variants.list) do
-    if includes[variant][path] and variant.knobs.fwd and #out < VARIANTS then
-      local passes = {}
-      for _, kernel in ipairs(kernels[variant]) do
-        local expanded, now = pcall(gen.source, kernel.spec)
-        fine = fine and expanded
-        if fine and now ~= kernel.text then
-          passes[kernel.pass] = true
-          texts[#texts + 1] = now
-        end
+  for _, variant in ipairs(variants_with(path)) do
+    local passes = {}
+    for _, kernel in ipairs(#out < VARIANTS[1] and kernels[variant] or {}) do
+      local expanded, now = pcall(gen.source, kernel.spec)
+      fine = fine and expanded
+      if fine and now ~= kernel.text then
+        passes[kernel.pass] = true
+        texts[#texts + 1] = now
       end
-      if next(passes) then out[#out + 1] = { variant = variant, passes = passes } end
     end
+    if next(passes) then out[#out + 1] = { variant = variant, passes = passes } end
   end
   changed = nil
   if fine then return out, texts end
@@ -139,10 +172,10 @@ end
 
 -- How the suite finds the fault that stands in `root`: the seed, or nil, and in a word.
 local function run_all(root, reached)
-  for seed = 1, SEEDS do
-    for _, one in ipairs(reached) do
-      for _, batch in ipairs(batches_reached(one, seed)) do
-        local how = run_batch(root, one.variant, seed, batch)
+  for seed, count in ipairs(VARIANTS) do
+    for i = 1, math.min(count, #reached) do
+      for _, batch in ipairs(batches_reached(reached[i], seed)) do
+        local how = run_batch(root, reached[i].variant, seed, batch)
         if how ~= "missed" then return how ~= "does not compile" and seed or nil, how end
       end
     end
