@@ -267,10 +267,8 @@ struct Consumer {
             values(o, p);
             if (++at == end) break;
             scores(s, item, at, at + 1 == end);
-            if (unlikely(softmax.careful))
-                softmax.exponents_carefully(s, o);
-            else if (unlikely(softmax.exponents(s)))
-                softmax.raise(s, o);
+            float shrink[2];
+            if (unlikely(softmax.advance(s, shrink))) softmax.scale_rows(o, shrink);
         }
     }
     // S = Q K^T of a whole key tile, settled.

@@ -140,18 +140,12 @@ struct Consumer {
                 pin(s);
                 release_k(tile + 1 == end);
                 settle(s, tile);
-                if (unlikely(softmax.careful)) {
-                    wgmma_wait<0>();
-                    pin(o);
-                    softmax.exponents_carefully(s, o);
-                } else if (unlikely(softmax.exponents(s))) {
-                    wgmma_wait<0>();
-                    pin(o);
-                    softmax.raise(s, o);
-                }
+                float shrink[2];
+                const bool outgrown = softmax.advance(s, shrink);
                 softmax.weigh(s);
                 wgmma_wait<0>();
                 pin(o);
+                if (unlikely(outgrown)) softmax.scale_rows(o, shrink);  // WHY here: a warpgroup's warps all wait in one place
                 pin_weights(p);
                 release_v();
                 pack_weights(p, s);

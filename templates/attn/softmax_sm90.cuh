@@ -65,8 +65,12 @@ struct RowSoftmax {
             subtract(s);
     }
 
-    // Scores of a later tile become exponents. True: some exceed HEADROOM, and raise is due before they are used.
-    template <int N> DEVICE bool exponents(float (&s)[N]) const {
+    // Scores of a later tile become exponents. True: the output so far shrinks first (scale_rows); it may still be in the making now.
+    template <int N> DEVICE bool advance(float (&s)[N], float (&shrink)[2]) {
+        if (unlikely(careful)) {
+            exponents_carefully(s, shrink);
+            return true;
+        }
         subtract(s);
         int top[2] = {0, 0};  // compared as integers: only positive ones matter
 #pragma unroll
@@ -74,47 +78,13 @@ struct RowSoftmax {
             top[0] = max3(top[0], float_to_signed(s[i]), float_to_signed(s[i + 1]));
             top[1] = max3(top[1], float_to_signed(s[i + 2]), float_to_signed(s[i + 3]));
         }
-        return warp_any(larger(top[0], top[1]) > float_to_signed(HEADROOM));
+        if (!unlikely(warp_any(larger(top[0], top[1]) > float_to_signed(HEADROOM)))) return false;
+        raise(s, shrink);
+        return true;
     }
-    template <int N, int D> DEVICE void raise(float (&s)[N], float (&o)[D]) {
-        float top[2], shrink[2];
-        row_maxima(s, top);
+    template <int D> static DEVICE void scale_rows(float (&o)[D], const float (&shrink)[2]) {
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const bool grows = top[r] > HEADROOM;
-            const float raised = smaller(reference[r] + top[r], LARGEST);
-            const float step = raised - reference[r];  // what the rounded reference has really moved by
-            shrink[r] = grows ? ex2(-step) : 1.0f;
-            top[r] = grows ? step : 0.0f;
-            reference[r] = grows ? raised : reference[r];
-        }
-        rescale(shrink, o);
-#pragma unroll
-        for (int i = 0; i < N; i++) s[i] -= top[row_half(i)];
-        careful = warp_any(is_vast(0) || is_vast(1));
-    }
-    // The same as exponents and raise together, where `careful`: a row that is not vast gets the same bits as there.
-    template <int N, int D> DEVICE void exponents_carefully(float (&s)[N], float (&o)[D]) {
-        float top[2], shrink[2], base[2], step[2];
-        bool vast[2];
-        row_maxima(s, top);
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            vast[r] = is_vast(r);
-            base[r] = reference[r];
-            const bool unseen = reference[r] == -LARGEST;
-            const float growth = vast[r] ? (top[r] - vast_score(r)) * factor : fma_f32(top[r], factor, -base[r]);
-            const bool grows = growth > HEADROOM || (unseen && top[r] > -infinity());
-            const float raised = vast[r] ? scaled(top[r]) : smaller(base[r] + growth, LARGEST);
-            step[r] = grows && !vast[r] ? raised - base[r] : 0.0f;
-            shrink[r] = grows ? (unseen ? 0.0f : ex2(vast[r] ? -growth : -step[r])) : 1.0f;
-            reference[r] = grows ? raised : base[r];
-            base[r] = vast[r] ? reference[r] : base[r];
-            vast[r] = vast[r] && is_vast(r);
-        }
-        rescale(shrink, o);
-        subtract_carefully(s, vast, base, step);
-        careful = warp_any(is_vast(0) || is_vast(1));
+        for (int i = 0; i < D; i++) o[i] *= shrink[row_half(i)];
     }
 
     // Exponents become weights, and join the sums.
@@ -135,6 +105,46 @@ struct RowSoftmax {
     }
 
   private:
+    template <int N> DEVICE void raise(float (&s)[N], float (&shrink)[2]) {
+        float top[2];
+        row_maxima(s, top);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const bool grows = top[r] > HEADROOM;
+            const float raised = smaller(reference[r] + top[r], LARGEST);
+            const float step = raised - reference[r];  // what the rounded reference has really moved by
+            shrink[r] = grows ? ex2(-step) : 1.0f;
+            top[r] = grows ? step : 0.0f;
+            reference[r] = grows ? raised : reference[r];
+            sum[r] *= shrink[r];
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) s[i] -= top[row_half(i)];
+        careful = warp_any(is_vast(0) || is_vast(1));
+    }
+    // The same as the usual exponents and raise together, where `careful`: a row that is not vast gets the same bits as there.
+    template <int N> DEVICE void exponents_carefully(float (&s)[N], float (&shrink)[2]) {
+        float top[2], base[2], step[2];
+        bool vast[2];
+        row_maxima(s, top);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            vast[r] = is_vast(r);
+            base[r] = reference[r];
+            const bool unseen = reference[r] == -LARGEST;
+            const float growth = vast[r] ? (top[r] - vast_score(r)) * factor : fma_f32(top[r], factor, -base[r]);
+            const bool grows = growth > HEADROOM || (unseen && top[r] > -infinity());
+            const float raised = vast[r] ? scaled(top[r]) : smaller(base[r] + growth, LARGEST);
+            step[r] = grows && !vast[r] ? raised - base[r] : 0.0f;
+            shrink[r] = grows ? (unseen ? 0.0f : ex2(vast[r] ? -growth : -step[r])) : 1.0f;
+            reference[r] = grows ? raised : base[r];
+            base[r] = vast[r] ? reference[r] : base[r];
+            vast[r] = vast[r] && is_vast(r);
+            sum[r] *= shrink[r];
+        }
+        subtract_carefully(s, vast, base, step);
+        careful = warp_any(is_vast(0) || is_vast(1));
+    }
     DEVICE bool is_vast(int r) const { return !(reference[r] < VAST && reference[r] > -VAST); }
     DEVICE float scaled(float score) const {
         return score == infinity() ? score : larger(smaller(score * factor, LARGEST), -LARGEST);
@@ -164,11 +174,5 @@ struct RowSoftmax {
             const float apart = absolute(difference) <= near[r] ? 0.0f : difference * factor;
             s[i] = vast[r] ? apart : fma_f32(s[i], factor, -base[r]) - step[r];
         }
-    }
-    template <int D> DEVICE void rescale(const float (&shrink)[2], float (&o)[D]) {
-        sum[0] *= shrink[0];
-        sum[1] *= shrink[1];
-#pragma unroll
-        for (int i = 0; i < D; i++) o[i] *= shrink[row_half(i)];
     }
 };
