@@ -53,7 +53,7 @@ add("hopper-96-causal", 90, { head_dim = 96, mask = "causal" },
   "family=sm90 tile_m=192 tile_n=96 stages=2 blocks_per_sm=1 consumers=3",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-40-softcap", 90, { head_dim = 40, softcap = true },
-  "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2",
+  "family=sm90 tile_m=64 tile_n=64 stages=2 blocks_per_sm=1 consumers=3",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-64-causal-two-blocks", 90, { head_dim = 64, dtype = "fp16", mask = "causal" },
   "family=sm90 tile_m=64 tile_n=128 stages=2 blocks_per_sm=2 consumers=1",
