@@ -145,7 +145,7 @@ struct Consumer {
                 softmax.weigh(s);
                 wgmma_wait<0>();
                 pin(o);
-                if (unlikely(outgrown)) softmax.scale_rows(o, shrink);  // WHY here: a warpgroup's warps all wait in one place
+                if (unlikely(outgrown)) softmax.scale_rows(o, shrink);  // warps of a group wait in one place
                 pin_weights(p);
                 release_v();
                 pack_weights(p, s);
