@@ -76,7 +76,7 @@ constexpr bool SCORES_ACCUMULATE = $(not softcap);     // S begins with the shif
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;                // query tiles, of every head
+    int begin, end;                // query tiles, of every head: all heads of a tile, then the next tile
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
     int lower, upper;              // Band's, of query tile 0
     int first_below;               // of query tiles below this one, this key tile is the first that adds to dQ
@@ -130,20 +130,23 @@ DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)
 
 // Where a compute warpgroup is in its walk. Whether anything is hidden is looked up when the tile is turned to, which is best while products run.
 struct Walk {
-    int tile = 0;
+    const int group;       // query heads of a key head
+    int step = 0;          // the tile follows from it: registers are short
     bool partial = false;  // something of the tile is hidden from some of 64 keys
 
-    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, piece.begin, row); }
-    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, tile + 1 < piece.end ? tile + 1 : piece.begin, row); }
+    // row: the first of the 64 keys.
+    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, 0, row); }
+    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, step + 1, row); }
     // Selects `value` where a key does not see a query. row: that of element 0.
     DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
-        if (partial) band_of(piece, tile).hide(x, row, value);
+        if (partial) band_of(piece, tile_of(piece)).hide(x, row, value);
     }
 
   private:
-    // row: the first of the 64 keys.
+    DEVICE int tile_of(const Piece &piece) const { return piece.begin + (group == 1 ? step : step / group); }
     DEVICE void turn_to(const Piece &piece, int next, int row) {
-        tile = next;
+        step = next;
+        const int tile = tile_of(piece);
         partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
         if (partial) partial = band_of(piece, tile).hides(row);
     }

@@ -36,8 +36,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap) {
-    }
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
+          walk{a.group} {}
 
     DEVICE void run() {
         //% if not softcap then
@@ -56,7 +56,7 @@ struct Compute {
             // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
             // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
-            for (int i = 1; i < steps; i++) step<false>(old_q);
+            while (walk.step + 1 < steps) step<false>(old_q);
             step<true>(old_q);
             pin(dk);
             pin(dv);

@@ -21,13 +21,14 @@ struct Accumulator {
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-            int tile = piece.begin, head = piece.key_head * args.group;
+            const int first_head = piece.key_head * args.group;
+            int tile = piece.begin, head = first_head;
 #pragma unroll 1
             for (int left = piece.steps; left > 0; left--) {
                 step(piece, head, tile, left == 1);
-                if (++tile == piece.end) {
-                    tile = piece.begin;
-                    ++head;
+                if (++head == first_head + args.group) {
+                    head = first_head;
+                    ++tile;
                 }
             }
             k_ring.advance();

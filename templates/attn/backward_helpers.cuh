@@ -92,12 +92,13 @@ template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int gro
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        int tile = piece.begin, head = piece.key_head * group;
+        const int first_head = piece.key_head * group;
+        int tile = piece.begin, head = first_head;
         for (int left = piece.steps; left > 0; left--) {
             visit(piece, head, tile, left);
-            if (++tile == piece.end) {
-                tile = piece.begin;
-                ++head;
+            if (++head == first_head + group) {
+                head = first_head;
+                ++tile;
             }
         }
         mbarrier_arrive(barriers.piece_empty(pieces.slot));

@@ -53,7 +53,7 @@ template <Half HALF> struct WideCompute {
     u32 ones[4];
 
     DEVICE WideCompute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int warp_index)
-        : args(a), shared(shared_base), barriers(b), warp(warp_index), weigher(a.scale, a.softcap) {}
+        : args(a), shared(shared_base), barriers(b), warp(warp_index), weigher(a.scale, a.softcap), walk{a.group} {}
 
     DEVICE void run() {
         ones[0] = ones[1] = HALF == SCORES ? shift_ones() : delta_ones();

@@ -1390,7 +1390,7 @@ constexpr bool SCORES_ACCUMULATE = true;     // S begins with the shift
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;                // query tiles, of every head
+    int begin, end;                // query tiles, of every head: all heads of a tile, then the next tile
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
     int lower, upper;              // Band's, of query tile 0
     int first_below;               // of query tiles below this one, this key tile is the first that adds to dQ
@@ -1431,20 +1431,23 @@ DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)
 
 // Where a compute warpgroup is in its walk. Whether anything is hidden is looked up when the tile is turned to, which is best while products run.
 struct Walk {
-    int tile = 0;
+    const int group;       // query heads of a key head
+    int step = 0;          // the tile follows from it: registers are short
     bool partial = false;  // something of the tile is hidden from some of 64 keys
 
-    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, piece.begin, row); }
-    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, tile + 1 < piece.end ? tile + 1 : piece.begin, row); }
+    // row: the first of the 64 keys.
+    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, 0, row); }
+    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, step + 1, row); }
     // Selects `value` where a key does not see a query. row: that of element 0.
     DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
-        if (partial) band_of(piece, tile).hide(x, row, value);
+        if (partial) band_of(piece, tile_of(piece)).hide(x, row, value);
     }
 
   private:
-    // row: the first of the 64 keys.
+    DEVICE int tile_of(const Piece &piece) const { return piece.begin + (group == 1 ? step : step / group); }
     DEVICE void turn_to(const Piece &piece, int next, int row) {
-        tile = next;
+        step = next;
+        const int tile = tile_of(piece);
         partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
         if (partial) partial = band_of(piece, tile).hides(row);
     }
@@ -1598,12 +1601,13 @@ template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int gro
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        int tile = piece.begin, head = piece.key_head * group;
+        const int first_head = piece.key_head * group;
+        int tile = piece.begin, head = first_head;
         for (int left = piece.steps; left > 0; left--) {
             visit(piece, head, tile, left);
-            if (++tile == piece.end) {
-                tile = piece.begin;
-                ++head;
+            if (++head == first_head + group) {
+                head = first_head;
+                ++tile;
             }
         }
         mbarrier_arrive(barriers.piece_empty(pieces.slot));
@@ -1729,13 +1733,14 @@ struct Accumulator {
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-            int tile = piece.begin, head = piece.key_head * args.group;
+            const int first_head = piece.key_head * args.group;
+            int tile = piece.begin, head = first_head;
 #pragma unroll 1
             for (int left = piece.steps; left > 0; left--) {
                 step(piece, head, tile, left == 1);
-                if (++tile == piece.end) {
-                    tile = piece.begin;
-                    ++head;
+                if (++head == first_head + args.group) {
+                    head = first_head;
+                    ++tile;
                 }
             }
             k_ring.advance();
@@ -1860,8 +1865,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap) {
-    }
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
+          walk{a.group} {}
 
     DEVICE void run() {
         with_shift[0] = with_shift[1] = shift_ones();
@@ -1878,7 +1883,7 @@ struct Compute {
             // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
             // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
-            for (int i = 1; i < steps; i++) step<false>(old_q);
+            while (walk.step + 1 < steps) step<false>(old_q);
             step<true>(old_q);
             pin(dk);
             pin(dv);
