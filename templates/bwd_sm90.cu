@@ -14,9 +14,8 @@
 //                         |                        v                      v                        v
 //                       loader --> K V Q dO --> compute warpgroups -dS-> dQ warpgroup <-turns-> turn taker, turn passer
 //
-// dQ of a query tile is summed in one order, key tiles descending: the first stores, the others add, the last adds to its own sum and writes dq.
-// A counter per query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. All walk upwards: with a
-// causal mask each so begins at tiles that only earlier ones have seen, and no one waits. docs/kernels-hopper.md tells the whole story.
+// dQ of a query tile is summed in one order: the first key tile stores, the others add, the last adds to its own sum and writes dq. A counter per
+// query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. docs/kernels-hopper.md tells the whole story.
 //
 // Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (TILE_N rows) as tile/panels.cuh
 // says; dq, dk, dv 16-byte aligned.
@@ -72,17 +71,37 @@ constexpr int TURN_STAGES = 2, PIECE_SLOTS = 4;
 constexpr bool KV_REGISTERS = $(budget.kv_registers);  // a group's rows of K and V stay in registers, as operands of A
 constexpr bool SCORES_ACCUMULATE = $(not softcap);     // S begins with the shift
 
+// The order in which key tiles add to dQ. Descending, all walk over query tiles upwards: with a causal mask each begins where only those before it
+// have been, and no one waits; at any time they are spread over all of a head's tiles. Of many query heads that share keys those would be more
+// than the L2 cache holds: ascending, all walk downwards from the same end, close behind each other, and wait once for as many steps as there are
+// key tiles before them, which is little beside the steps of many heads.
+DEVICE bool ascending(int group) { return group >= 4; }
+
 // A piece of work, as every role needs it.
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;                // query tiles, of every head: all heads of a tile, then the next tile
+    int begin, end;                // query tiles, of every head
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
     int lower, upper;              // Band's, of query tile 0
-    int first_below;               // of query tiles below this one, this key tile is the first that adds to dQ
-    int last_from;                 // of query tiles from this one on, it is the last
+    int unseen_after;              // query tiles below this one see nothing of the next key tile
+    int unseen_before;             // query tiles from this one on see nothing of the key tile before
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
+
+    // All heads of a tile, then those of the next.
+    DEVICE int tile(int step, int group) const {
+        const int walked = group == 1 ? step : step / group;
+        return ascending(group) ? end - 1 - walked : begin + walked;
+    }
+    DEVICE int head(int step, int group) const { return key_head * group + (group == 1 ? 0 : step % group); }
+    // Whether this key tile is the first, the last that adds to dQ of a query tile.
+    DEVICE bool first(int of_tile, int group) const {
+        return ascending(group) ? of_tile >= unseen_before : of_tile < unseen_after;
+    }
+    DEVICE bool last(int of_tile, int group) const {
+        return ascending(group) ? of_tile < unseen_after : of_tile >= unseen_before;
+    }
 };
 
 constexpr int K_OFFSET = $(budget.offsets.k);
@@ -139,14 +158,13 @@ struct Walk {
     DEVICE void advance(const Piece &piece, int row) { turn_to(piece, step + 1, row); }
     // Selects `value` where a key does not see a query. row: that of element 0.
     DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
-        if (partial) band_of(piece, tile_of(piece)).hide(x, row, value);
+        if (partial) band_of(piece, piece.tile(step, group)).hide(x, row, value);
     }
 
   private:
-    DEVICE int tile_of(const Piece &piece) const { return piece.begin + (group == 1 ? step : step / group); }
     DEVICE void turn_to(const Piece &piece, int next, int row) {
         step = next;
-        const int tile = tile_of(piece);
+        const int tile = piece.tile(step, group);
         partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
         if (partial) partial = band_of(piece, tile).hides(row);
     }

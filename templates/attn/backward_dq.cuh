@@ -21,26 +21,20 @@ struct Accumulator {
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-            const int first_head = piece.key_head * args.group;
-            int tile = piece.begin, head = first_head;
 #pragma unroll 1
-            for (int left = piece.steps; left > 0; left--) {
-                step(piece, head, tile, left == 1);
-                if (++head == first_head + args.group) {
-                    head = first_head;
-                    ++tile;
-                }
-            }
-            k_ring.advance();
+            for (int i = 0; i < piece.steps; i++)
+                step(piece, piece.head(i, args.group), piece.tile(i, args.group));
             warp_sync();
+            arrive(barriers.k_empty(k_ring.slot));
+            k_ring.advance();
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
     }
 
   private:
-    DEVICE void step(const Piece &piece, int head, int tile, bool last_step) {
-        const bool first = tile < piece.first_below, last = tile >= piece.last_from;
+    DEVICE void step(const Piece &piece, int head, int tile) {
+        const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);
@@ -50,7 +44,6 @@ struct Accumulator {
         if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
         if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
         ds_ring.advance();
-        if (last_step) arrive(barriers.k_empty(k_ring.slot));
         if (!last) {
             mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
             warp_sync();

@@ -17,8 +17,9 @@ struct Scheduler {
         // Heads travel together only where no one waits for turns.
         const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
         const int chunk = turns ? 1 : chunk_of(list.blocks, key_heads);
-        // A row of queries brings q and dO and takes dQ, for every query head of the group.
-        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * args.group * chunk);
+        // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
+        const int together = ascending(args.group) ? 1 : args.group;
+        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * chunk);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0;
@@ -27,7 +28,10 @@ struct Scheduler {
             if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
             const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, row_bytes);
             if (!drawn.more) break;
-            if (lane_index() == 0) work = drawn;  // reading it again costs less than registers
+            if (lane_index() == 0) {
+                work = drawn;  // reading it again costs less than registers
+                if (ascending(args.group)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
+            }
             warp_sync();
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
@@ -92,15 +96,8 @@ template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int gro
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        const int first_head = piece.key_head * group;
-        int tile = piece.begin, head = first_head;
-        for (int left = piece.steps; left > 0; left--) {
-            visit(piece, head, tile, left);
-            if (++head == first_head + group) {
-                head = first_head;
-                ++tile;
-            }
-        }
+        for (int step = 0; step < piece.steps; step++)
+            visit(piece, piece.head(step, group), piece.tile(step, group), piece.steps - step);
         mbarrier_arrive(barriers.piece_empty(pieces.slot));
         pieces.advance();
     }
@@ -175,10 +172,11 @@ struct Turns {
     DEVICE void take() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile < piece.first_below) return;
+            if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
-            global_wait_equal(turn(piece, head, tile),
-                              static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile).end - 1 - piece.block));
+            const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
+            global_wait_equal(turn(piece, head, tile), static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
+                                                                                              : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -188,7 +186,7 @@ struct Turns {
     DEVICE void pass() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile >= piece.last_from) return;
+            if (piece.last(tile, args.group)) return;
             mbarrier_arrive(barriers.added(ring.slot));
             mbarrier_wait(barriers.added(ring.slot), ring.parity);
             global_release_add(turn(piece, head, tile), 1);

@@ -20,9 +20,8 @@
 //                         |                        v                      v                        v
 //                       loader --> K V Q dO --> compute warpgroups -dS-> dQ warpgroup <-turns-> turn taker, turn passer
 //
-// dQ of a query tile is summed in one order, key tiles descending: the first stores, the others add, the last adds to its own sum and writes dq.
-// A counter per query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. All walk upwards: with a
-// causal mask each so begins at tiles that only earlier ones have seen, and no one waits. docs/kernels-hopper.md tells the whole story.
+// dQ of a query tile is summed in one order: the first key tile stores, the others add, the last adds to its own sum and writes dq. A counter per
+// query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. docs/kernels-hopper.md tells the whole story.
 //
 // Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (TILE_N rows) as tile/panels.cuh
 // says; dq, dk, dv 16-byte aligned.
@@ -1386,17 +1385,37 @@ constexpr int TURN_STAGES = 2, PIECE_SLOTS = 4;
 constexpr bool KV_REGISTERS = false;  // a group's rows of K and V stay in registers, as operands of A
 constexpr bool SCORES_ACCUMULATE = true;     // S begins with the shift
 
+// The order in which key tiles add to dQ. Descending, all walk over query tiles upwards: with a causal mask each begins where only those before it
+// have been, and no one waits; at any time they are spread over all of a head's tiles. Of many query heads that share keys those would be more
+// than the L2 cache holds: ascending, all walk downwards from the same end, close behind each other, and wait once for as many steps as there are
+// key tiles before them, which is little beside the steps of many heads.
+DEVICE bool ascending(int group) { return group >= 4; }
+
 // A piece of work, as every role needs it.
 struct Piece {
     Sequence sequence;
     int key_head, block;
-    int begin, end;                // query tiles, of every head: all heads of a tile, then the next tile
+    int begin, end;                // query tiles, of every head
     int whole_begin, whole_count;  // of them, those that see all keys of the piece
     int lower, upper;              // Band's, of query tile 0
-    int first_below;               // of query tiles below this one, this key tile is the first that adds to dQ
-    int last_from;                 // of query tiles from this one on, it is the last
+    int unseen_after;              // query tiles below this one see nothing of the next key tile
+    int unseen_before;             // query tiles from this one on see nothing of the key tile before
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
+
+    // All heads of a tile, then those of the next.
+    DEVICE int tile(int step, int group) const {
+        const int walked = group == 1 ? step : step / group;
+        return ascending(group) ? end - 1 - walked : begin + walked;
+    }
+    DEVICE int head(int step, int group) const { return key_head * group + (group == 1 ? 0 : step % group); }
+    // Whether this key tile is the first, the last that adds to dQ of a query tile.
+    DEVICE bool first(int of_tile, int group) const {
+        return ascending(group) ? of_tile >= unseen_before : of_tile < unseen_after;
+    }
+    DEVICE bool last(int of_tile, int group) const {
+        return ascending(group) ? of_tile < unseen_after : of_tile >= unseen_before;
+    }
 };
 
 constexpr int K_OFFSET = 0;
@@ -1440,14 +1459,13 @@ struct Walk {
     DEVICE void advance(const Piece &piece, int row) { turn_to(piece, step + 1, row); }
     // Selects `value` where a key does not see a query. row: that of element 0.
     DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
-        if (partial) band_of(piece, tile_of(piece)).hide(x, row, value);
+        if (partial) band_of(piece, piece.tile(step, group)).hide(x, row, value);
     }
 
   private:
-    DEVICE int tile_of(const Piece &piece) const { return piece.begin + (group == 1 ? step : step / group); }
     DEVICE void turn_to(const Piece &piece, int next, int row) {
         step = next;
-        const int tile = tile_of(piece);
+        const int tile = piece.tile(step, group);
         partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
         if (partial) partial = band_of(piece, tile).hides(row);
     }
@@ -1528,8 +1546,9 @@ struct Scheduler {
         // Heads travel together only where no one waits for turns.
         const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
         const int chunk = turns ? 1 : chunk_of(list.blocks, key_heads);
-        // A row of queries brings q and dO and takes dQ, for every query head of the group.
-        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * args.group * chunk);
+        // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
+        const int together = ascending(args.group) ? 1 : args.group;
+        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * chunk);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0;
@@ -1538,7 +1557,10 @@ struct Scheduler {
             if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
             const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, row_bytes);
             if (!drawn.more) break;
-            if (lane_index() == 0) work = drawn;  // reading it again costs less than registers
+            if (lane_index() == 0) {
+                work = drawn;  // reading it again costs less than registers
+                if (ascending(args.group)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
+            }
             warp_sync();
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
@@ -1601,15 +1623,8 @@ template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int gro
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        const int first_head = piece.key_head * group;
-        int tile = piece.begin, head = first_head;
-        for (int left = piece.steps; left > 0; left--) {
-            visit(piece, head, tile, left);
-            if (++head == first_head + group) {
-                head = first_head;
-                ++tile;
-            }
-        }
+        for (int step = 0; step < piece.steps; step++)
+            visit(piece, piece.head(step, group), piece.tile(step, group), piece.steps - step);
         mbarrier_arrive(barriers.piece_empty(pieces.slot));
         pieces.advance();
     }
@@ -1684,10 +1699,11 @@ struct Turns {
     DEVICE void take() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile < piece.first_below) return;
+            if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
-            global_wait_equal(turn(piece, head, tile),
-                              static_cast<u32>(mask.key_tiles<TILE_M, TILE_N>(tile).end - 1 - piece.block));
+            const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
+            global_wait_equal(turn(piece, head, tile), static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
+                                                                                              : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -1697,7 +1713,7 @@ struct Turns {
     DEVICE void pass() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (tile >= piece.last_from) return;
+            if (piece.last(tile, args.group)) return;
             mbarrier_arrive(barriers.added(ring.slot));
             mbarrier_wait(barriers.added(ring.slot), ring.parity);
             global_release_add(turn(piece, head, tile), 1);
@@ -1733,26 +1749,20 @@ struct Accumulator {
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-            const int first_head = piece.key_head * args.group;
-            int tile = piece.begin, head = first_head;
 #pragma unroll 1
-            for (int left = piece.steps; left > 0; left--) {
-                step(piece, head, tile, left == 1);
-                if (++head == first_head + args.group) {
-                    head = first_head;
-                    ++tile;
-                }
-            }
-            k_ring.advance();
+            for (int i = 0; i < piece.steps; i++)
+                step(piece, piece.head(i, args.group), piece.tile(i, args.group));
             warp_sync();
+            arrive(barriers.k_empty(k_ring.slot));
+            k_ring.advance();
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
     }
 
   private:
-    DEVICE void step(const Piece &piece, int head, int tile, bool last_step) {
-        const bool first = tile < piece.first_below, last = tile >= piece.last_from;
+    DEVICE void step(const Piece &piece, int head, int tile) {
+        const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);
@@ -1762,7 +1772,6 @@ struct Accumulator {
         if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
         if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
         ds_ring.advance();
-        if (last_step) arrive(barriers.k_empty(k_ring.slot));
         if (!last) {
             mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
             warp_sync();
