@@ -149,7 +149,8 @@ static void start_block(Block &b) {
     b.started = true;
     b.threads = b.live = now.grid.threads;
     const u32 warps = b.threads / WARP;
-    b.victim = now.random.below(warps);
+    // Helpers, the last warps of kernels whose warps have roles, would be starved too rarely otherwise.
+    b.victim = now.random.chance(50) ? now.random.below(warps) : warps - 1 - now.random.below(std::min(warps, 4u));
     b.warp_entry = b.threads;
     b.slot_entry = b.warp_entry + warps;
     b.async_entry = b.slot_entry + SLOTS;

@@ -1,8 +1,8 @@
 -- Can the simulator fail? Plants the faults of plant.lua one at a time in a copy of the templates and counts those that the suite's
 -- problems find, with the first three seeds of variants whose kernels the change reaches.
 --
---   lua5.4 tests/sim/mutants.lua [SHARE] [TEMPLATE | I/N]    SHARE=n: an n-th of them, chosen by the commit's hash; TEMPLATE: of this one
---                                                            alone; I/N: the I-th of N parts
+--   lua5.4 tests/sim/mutants.lua [SHARE] [PLACE | I/N]    SHARE=n: an n-th of them, chosen by the commit's hash; PLACE: TEMPLATE or
+--                                                         TEMPLATE:LINE, those alone; I/N: the I-th of N parts
 --
 -- The last line: found / planted, without those that do not compile and those that equivalents.txt says nobody can find. Fails below 95 %,
 -- a part below 85 %.
@@ -18,7 +18,7 @@ local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 local widths = require "tests.sim.widths"
 
-local VARIANTS = { 6, 3, 3 } -- of each seed, so many variants
+local VARIANTS = { 8, 3, 3 } -- of each seed, so many variants
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
 local LONGEST = 20 -- seconds of a core for the problems of a seed, a loop without accesses or waits
 local TURNS = 500000 -- steps of a warp in a launch; the suite's largest has 121,155
@@ -212,11 +212,12 @@ local function planted(share, only)
   local choice = (digest(commit) >> 1) % share
   local out = {}
   for _, path in ipairs(lines_of("ls templates/*.cu templates/attn/*.cuh templates/tile/*.cuh")) do
-    if originals[path] and (not only or path:find(only, 1, true)) then
+    if originals[path] then
       local counts = {}
       for _, mutant in ipairs(plant.mutants(originals[path])) do
         local key = key_of(path, mutant, counts)
-        if (digest(key) >> 1) % share == choice then out[#out + 1] = { path = path, mutant = mutant, key = key } end
+        local wanted = not only or ("%s:%d"):format(path, mutant.line):find(only, 1, true)
+        if wanted and (digest(key) >> 1) % share == choice then out[#out + 1] = { path = path, mutant = mutant, key = key } end
       end
     end
   end
