@@ -144,7 +144,7 @@ void gpu_use(struct gpu *gpu, const struct gpu_family *family) {
     unit_ok(harness_force(&gpu->harness, family->knobs[0], family->knobs[1]));
 }
 
-static void force(struct gpu *gpu, bool backward) {
+void gpu_force(struct gpu *gpu, bool backward) {
     const struct harness *harness = &gpu->harness;
     if (harness->knobs[0] || harness->knobs[1]) unit_ok(vf_dev_force(gpu->context, harness->knobs[backward]));
 }
@@ -215,12 +215,12 @@ void gpu_run_poison(struct gpu_run *run) {
 }
 
 vf_status gpu_run_forward(struct gpu_run *run) {
-    force(run->gpu, false);
+    gpu_force(run->gpu, false);
     return vf_forward(run->gpu->context, &run->forward);
 }
 
 vf_status gpu_run_backward(struct gpu_run *run) {
-    force(run->gpu, true);
+    gpu_force(run->gpu, true);
     return vf_backward(run->gpu->context, &run->backward);
 }
 
