@@ -34,7 +34,7 @@ local KEYWORDS = { ["if"] = true, ["for"] = true, ["while"] = true, ["return"] =
   ["constexpr"] = true, ["static_assert"] = true }
 
 -- Hints to the compiler and the hardware, which change nothing that anyone could observe.
-local HINTS = { pin = true, pin_fragments = true, allow_successor = true, prefetch_tensor_map = true }
+local HINTS = { pin = true, pin_fragments = true, pin_weights = true, allow_successor = true, prefetch_tensor_map = true }
 
 -- Calls that are a whole statement: waits, arrives, fences, commits, syncs, loads, stores, clears, whatever it be.
 local function calls(code, add)
@@ -94,9 +94,9 @@ local function widths(code, add)
   end
 end
 
--- Loops that leave out all turns but the first.
+-- Loops with a step that leave out all turns but the first.
 local function loops(code, add)
-  for _, variable, first, stop in code:gmatch("%f[%w_]for %((%w+) (%w+) = ([^;\n]*);[^;\n]*;[^{}\n]*%) {()") do
+  for _, variable, first, stop in code:gmatch("%f[%w_]for %((%w+) (%w+) = ([^;\n]*);[^;\n]*; [^{}\n]*%) {()") do
     add("continue", stop, stop - 1, (" if (%s != %s) continue;"):format(variable, first))
   end
 end
