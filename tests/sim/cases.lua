@@ -42,8 +42,6 @@ local function shapes(roll, seed, helpers)
     { name = "no-keys", seqlens_q = { 40, 9, 100 }, seqlens_k = { 0, 30, 0 } },
     { name = "short", seqlens_q = times(12, 30), seqlens_k = times(12, 31), heads_q = 2 },
     { name = "many-keys", seqlens_q = { 70 }, seqlens_k = { 300 } }, -- at least 3 key tiles add to each tile of dQ
-    -- Several query tiles of several first key tiles: who only passes word of them may fall behind.
-    { name = "lagging", seqlens_q = { 160 }, seqlens_k = { 140 }, heads_q = 5 },
     { name = "reproducible", seqlens_q = { 100, 40 }, seqlens_k = { 200, 65 }, heads_q = 2, heads_k = 1 },
     { name = "growing", seqlens_q = { 70, 20 }, seqlens_k = { 190, 80 }, input_scale = 4 },
     { name = "negative", seqlens_q = { 20, 9, 33, 2 }, seqlens_k = { 1, 2, 1, 3 }, input_scale = 12, heads_q = 2 },
