@@ -199,6 +199,10 @@ static void check_end(const Block &b) {
         if (m.second.bytes || m.second.pending != m.second.count)
             find("mbarrier unbalanced at exit", nullptr, nullptr, "%#x: %u of %u arrivals pending, %lld bytes", m.first,
                  m.second.pending, m.second.count, m.second.bytes);
+    const u32 launched = static_cast<u32>(now.kernel->facts.registers);
+    if (b.free_registers > 0 &&
+        std::none_of(b.fibers.begin(), b.fibers.end(), [&](const Fiber &fiber) { return fiber.registers > launched; }))
+        find("registers given back that nobody takes", nullptr, nullptr, "%lld of them", b.free_registers);
     bool waited = !now.grid.programmatic;
     for (const Fiber &f : b.fibers) waited = waited || f.clock[b.predecessor_entry];
     if (!waited)

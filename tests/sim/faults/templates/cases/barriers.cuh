@@ -103,6 +103,10 @@ if (thread == 0) mbarrier_arrive(shared + BARRIER);
 increase_registers<104>();
 //% end -- case
 
+//% if case == "registers_left" then -- threads=256 finds registers given back that nobody takes
+if (thread < 128) decrease_registers<64>();
+//% end -- case
+
 //% if case == "registers_traded" then -- threads=256 finds nothing
 if (thread < 128)
     decrease_registers<64>();
