@@ -16,7 +16,7 @@ test_packages='check g++ libboost-context-dev clang valgrind python3-venv'
 # Lint. clang-format is pinned: other versions lay out some lines differently.
 lint_packages='clang-format-14 clang-tidy cppcheck lua-check shellcheck'
 # From PyPI, where torch brings CUDA along: not part of everything. Versions that the package was tested with.
-python_packages='torch==2.15.* pytest transformers==5.24.*'
+python_packages='torch==2.15.* pytest setuptools transformers==5.24.* wheel'
 
 case ${1:-} in
 build) packages=$build_packages ;;
