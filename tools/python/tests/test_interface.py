@@ -3,6 +3,7 @@
 import ctypes
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 from problems import cumulative
 
 import varflash
-from varflash import InvalidArgument, Unsupported, _library, fa3, fa4, flash_attn_func, flash_attn_varlen_func, varlen_attn
+from varflash import InvalidArgument, Unsupported, _flash, _library, fa3, fa4, flash_attn_func, flash_attn_varlen_func, varlen_attn
 
 LENGTHS = [5, 0, 9]
 
@@ -119,18 +120,69 @@ def test_varlen_attn(device):
     with pytest.raises(InvalidArgument, match="enable_gqa"):
         varlen_attn(q, k[:, :2], v[:, :2], cu, cu, 9, 9)
     varlen_attn(q, k[:, :2], v[:, :2], cu, cu, 9, 9, enable_gqa=True)
+    # PyTorch 2.10's way.
+    assert torch.equal(varlen_attn(q, k, v, cu, cu, 9, 9, True, scale=0.2), out)
 
 
-def test_signatures():
+def test_signature_of_torch():
     torch_varlen = pytest.importorskip("torch.nn.attention.varlen").varlen_attn
     ours = inspect.signature(varlen_attn).parameters
-    for name, parameter in inspect.signature(torch_varlen).parameters.items():
-        assert ours[name].kind == parameter.kind, name
-    names = list(inspect.signature(flash_attn_varlen_func).parameters)
-    assert names[:16] == (
-        "q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p softmax_scale causal window_size softcap alibi_slopes "
-        "deterministic return_attn_probs block_table".split()
-    )
+    for place, (name, theirs) in enumerate(inspect.signature(torch_varlen).parameters.items()):
+        assert name in ours and ours[name].default in (theirs.default, None), name
+        assert theirs.kind == theirs.KEYWORD_ONLY or list(ours)[place] == name, name
+
+
+# Order and defaults of each version's functions: what a call by position, or one that leaves things out, relies on. Lengths that they
+# demand may be left out here.
+_TWO = (
+    "dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, "
+    "return_attn_probs=False"
+)
+_THREE = (
+    "softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None, window_size=(-1, -1), attention_chunk=0, "
+    "softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False, sm_margin=0, return_attn_probs=False"
+)
+_FOUR = (
+    "softmax_scale=None, causal=False, window_size=(None, None), learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None, "
+    "deterministic=False"
+)
+_LONGEST = "max_seqlen_q=None, max_seqlen_k=None"
+SIGNATURES = [
+    (flash_attn_func, f"q, k, v, {_TWO}"),
+    (flash_attn_varlen_func, f"q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, {_LONGEST}, {_TWO}, block_table=None"),
+    (
+        varflash.flash_attn_with_kvcache,
+        "q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None, "
+        "cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, "
+        "rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False",
+    ),
+    (fa3.flash_attn_func, f"q, k, v, {_THREE}"),
+    (fa3.flash_attn_varlen_func, f"q, k, v, cu_seqlens_q, cu_seqlens_k, {_LONGEST}, seqused_q=None, seqused_k=None, {_THREE}"),
+    (fa4.flash_attn_func, f"q, k, v, qv=None, gather_kv_indices=None, {_FOUR}"),
+    (
+        fa4.flash_attn_varlen_func,
+        f"q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, {_LONGEST}, min_seqlen_k=None, "
+        f"seqused_q=None, seqused_k=None, gather_kv_indices=None, page_table=None, {_FOUR}",
+    ),
+]
+
+
+@pytest.mark.parametrize("function, theirs", SIGNATURES, ids=[f"{f.__module__}.{f.__name__}" for f, _ in SIGNATURES])
+def test_signatures(function, theirs):
+    ours = inspect.signature(function)
+    positional = [p for p in ours.parameters.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
+    assert str(ours.replace(parameters=positional)) == f"({theirs})"
+
+
+def test_migration_table_names_every_argument():
+    page = Path(__file__).resolve().parents[3] / "docs/pytorch.md"
+    if not page.exists():
+        pytest.skip("needs the page")
+    named = set(re.findall(r"`(\w+)`", page.read_text()))
+    arguments = {*_flash._HINTS, *_flash._UNSUPPORTED}
+    for function, _ in SIGNATURES:
+        arguments |= {p.name for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD}
+    assert arguments - named == set()
 
 
 def test_refusals(device):
@@ -310,3 +362,22 @@ def test_import_needs_no_library(tmp_path):
     environment = {**os.environ, "VARFLASH_LIBRARY": str(tmp_path / "absent.so"), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "missing" in done.stdout and "absent.so" in done.stdout, done.stderr
+
+
+def test_what_the_environment_sets():
+    code = """if True:
+        import torch, varflash
+        q = torch.zeros(5, 2, 16)
+        for arguments in ((q[..., ::2], q[..., ::2], q[..., ::2], None, None), (q, q, q, [0, 5], [0, 9])):
+            *tensors, cu_q, cu_k = arguments
+            cu_q, cu_k = (torch.tensor(x or [0, 5], dtype=torch.int32) for x in (cu_q, cu_k))
+            try:
+                varflash.flash_attn_varlen_func(*tensors, cu_q, cu_k)
+            except varflash.VarflashError as error:
+                print(error.status, error)
+    """
+    environment = {**os.environ, "VARFLASH_COPIES": "error", "VARFLASH_CHECK": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert "VF_ERROR_INVALID_ARGUMENT q: stride of the last dimension is 2" in first and "VARFLASH_COPIES" in first, done
+    assert second.startswith("VF_ERROR_LENGTHS") and "cu_seqlens_k[1]" in second, done

@@ -139,6 +139,34 @@ def test_steps_of_generation_copy_no_cache(device):
             model(token, attention_mask=longer, position_ids=batch["position_ids"][:, -1:] + 1, past_key_values=first.past_key_values)
 
 
+def test_packed_rows_are_taken_as_they_lie(device):
+    """Two rows of a batch with lengths of their own: views where memory allows, else a copy that is no secret."""
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    operands = [torch.randn(2, 7, heads, 16, device=device, dtype=dtype).transpose(1, 2) for heads in (4, 2, 2)]
+    cu = torch.tensor([0, 3, 7, 14], dtype=torch.int32, device=device)
+    module = torch.nn.Module()
+    module.is_causal = True
+    options = dict(cu_seq_lens_q=cu, cu_seq_lens_k=cu)
+    with varflash.copies(False):
+        out, _ = hf.attention(module, *operands, None, **options)
+        across = [t.contiguous() for t in operands]
+        with pytest.raises(varflash.InvalidArgument, match="query: a batch in this memory order"):
+            hf.attention(module, *across, None, **options)
+    assert torch.equal(hf.attention(module, *across, None, **options)[0], out)
+
+
+def test_float32_beside_a_model_of_16_bits(device):
+    """Layers that a trainer keeps in float32 hand it on; a GPU has no float32 attention."""
+    if device == "cpu":
+        pytest.skip("the CPU takes float32 as it is")
+    module = torch.nn.Module()
+    module.is_causal, module.out = True, torch.nn.Linear(16, 16, device=device, dtype=torch.bfloat16)
+    operands = [torch.randn(1, 2, 5, 16, device=device) for _ in range(3)]
+    assert hf.attention(module, *operands, None)[0].dtype == torch.bfloat16
+    with varflash.copies(False), pytest.raises(varflash.InvalidArgument, match="query: dtype is torch.float32"):
+        hf.attention(module, *operands, None)
+
+
 def test_generation_without_padding_and_with_chunks(device):
     ids = torch.arange(36, device=device).view(4, 9) + 5
     for extra in ({}, {"cache_implementation": "static", "disable_compile": True}):

@@ -109,8 +109,8 @@ def _rows(tensor, name, differentiable):
         pitch = across // row
         shape, strides = ((batch - 1) * pitch + rows, heads, dim), (row, head, 1)
         return tensor.as_strided(shape, strides), pitch
-    if across != rows * row and batch > 1 and rows > 1:
-        _copying(name, "a padded batch in this memory order cannot be seen as packed rows")
+    if batch > 1 and rows > 1 and across != rows * row:
+        _copying(name, "a batch in this memory order cannot be seen as packed rows")
     return tensor.transpose(1, 2).flatten(0, 1), rows
 
 
@@ -187,6 +187,7 @@ def attention(
     if query.dtype is torch.float32 and query.device.type != "cpu" and not torch.is_autocast_enabled(query.device.type):
         # Layers that some trainers keep in float32 hand on float32; the projections know the type of the model.
         dtype = next(layer.weight.dtype for layer in module.modules() if isinstance(layer, torch.nn.Linear))
+        _copying("query", f"dtype is torch.float32, that of the module's projections {dtype}")
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     causal = module.is_causal if is_causal is None else is_causal
     edge = -1 if sliding_window is None else sliding_window - 1
@@ -200,6 +201,6 @@ def attention(
             cu_seq_lens_q = cu_seq_lens_k = _kept(position_ids, "boundaries", lambda: _boundaries(position_ids))
     if cu_seq_lens_q is None:
         return flash_attn_func(q, k, v, **options), None
-    q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+    (q, _), (k, _), (v, _) = (_rows(t, name, True) for t, name in ((query, "query"), (key, "key"), (value, "value")))
     out = flash_attn_varlen_func(q, k, v, cu_seq_lens_q, cu_seq_lens_k, **options)
     return out.view(query.shape[0], -1, *out.shape[1:]), None
