@@ -1,5 +1,6 @@
 """Gradients: in all combinations, through views, checkpoints, autocast, and what is refused."""
 
+import problems
 import pytest
 import reference
 import torch
@@ -206,6 +207,28 @@ def test_empty_sequences_in_a_training_step(device):
         assert all(torch.equal(a, b) for a, b in zip(first, (out, *grads)))
     dq, dk, dv = grads
     assert not dq[1023:].any() and not dk[0].any() and not dv[0].any() and all(g.isfinite().all() for g in grads)
+
+
+def test_reference_is_sdpa():
+    """The float64 reference of all tests beside PyTorch's own attention in float64, values and gradients, where that knows the problem."""
+    for seed in range(120):
+        problem, (q, k, v, dout, _) = problems.draw(seed, "cpu")
+        if problem["softcap"]:
+            continue
+        group, mask = q.shape[-2] // k.shape[-2], (problem["causal"], problem["window_size"])
+        q, k, v, dout = (t.reshape(-1, *t.shape[-2:]) for t in (q, k, v, dout))
+        leaves = reference.leaves((q, k, v), torch.float64)
+        seen = reference.visible(len(q), len(k), *mask)
+        rows = seen.any(-1)
+        if not rows.any():
+            continue
+        scale = problem["softmax_scale"] or q.shape[-1] ** -0.5
+        ours, _ = reference.one(*leaves, seen, scale, 0.0)
+        heads_first = [t.transpose(0, 1) for t in (leaves[0][rows], *(t.repeat_interleave(group, 1) for t in leaves[1:]))]
+        theirs = torch.nn.functional.scaled_dot_product_attention(*heads_first, attn_mask=seen[rows], scale=scale).transpose(0, 1)
+        torch.testing.assert_close(ours[rows], theirs)
+        grads = [torch.autograd.grad(o, leaves, dout[rows].double()) for o in (ours[rows], theirs)]
+        torch.testing.assert_close(*grads)
 
 
 def test_reference_judges_itself():

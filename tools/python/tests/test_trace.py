@@ -4,6 +4,7 @@ import pytest
 import torch
 from problems import cumulative
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
 
 from varflash import flash_attn_func, flash_attn_varlen_func, varlen_attn
 
@@ -66,6 +67,20 @@ def test_other_functions(device):
     ]:
         compiled = torch.compile(function, fullgraph=True, backend=BACKEND)
         assert torch.equal(compiled(*arguments), function(*arguments))
+
+
+def test_checkpointing_compiled(device):
+    q, k, v, cu = operands(device, [5, 0, 9])
+
+    def block(q, k, v):
+        return flash_attn_varlen_func(q * 2, k, v, cu, cu, causal=True, deterministic=True).float()
+
+    def step(q, k, v):
+        return checkpoint(block, q, k, v, use_reentrant=False).square()
+
+    compiled = torch.compile(step, fullgraph=True, backend=BACKEND)
+    results = [[out, *torch.autograd.grad(out.sum(), (q, k, v))] for out in (f(q, k, v) for f in (step, compiled))]
+    assert equal(*results)
 
 
 def test_autocast_compiled(device):
