@@ -1,4 +1,4 @@
-"""DDP and FSDP2 around a module that attends: one process is enough, for what counts is that hooks and shards meet no surprise."""
+"""DDP and FSDP2 around a module that attends: two processes on the CPU, on as many of two GPUs as there are."""
 
 import pytest
 import torch
@@ -18,35 +18,50 @@ class Block(torch.nn.Module):
         return self.out(flash_attn_varlen_func(q, k, v, cu, cu, causal=True, deterministic=True).flatten(1))
 
 
-@pytest.fixture
-def group(device, tmp_path):
+def gradients(model, x, cu):
+    model.zero_grad()
+    model(x, cu).float().square().mean().backward()
+    return {name.removeprefix("module."): p.grad.clone() for name, p in model.named_parameters()}
+
+
+def wrapped(kind, model, device, world):
+    if kind == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(model, mesh=dist.init_device_mesh(device, (world,)))
+    return model
+
+
+def work(rank, world, device, kinds, folder):
+    """One process. Each has a batch of its own; the gradients are the mean of what all batches give one plain model."""
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    try:
+        torch.manual_seed(0)
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        plain = Block().to(device, dtype)
+        batches = [(torch.randn(14, 64).to(device, dtype), cumulative([5 - r, 0, 9 + r], device)) for r in range(world)]
+        each = [gradients(plain, *batch) for batch in batches]
+        for kind in kinds:
+            model = Block().to(device, dtype)
+            model.load_state_dict(plain.state_dict())
+            for name, grad in gradients(wrapped(kind, model, device, world), *batches[rank]).items():
+                grad = grad.full_tensor() if hasattr(grad, "full_tensor") else grad
+                mean = torch.stack([g[name].double() for g in each]).mean(0)
+                step = torch.finfo(dtype).eps * mean.abs().max().item()
+                torch.testing.assert_close(grad.double(), mean, atol=4 * step, rtol=0, msg=lambda text: f"{kind}, {name}: {text}")
+    finally:
+        dist.destroy_process_group()
+
+
+def test_gradients_are_the_mean_over_processes(device, tmp_path):
     if not dist.is_available():
         pytest.skip("torch without torch.distributed")
-    backend = "nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
-    yield device
-    dist.destroy_process_group()
-
-
-def gradients(model, x, cu):
-    model(x, cu).float().square().sum().backward()
-    return {name.removeprefix("module."): p.grad for name, p in model.named_parameters()}
-
-
-@pytest.mark.parametrize("wrapper", ["ddp", "fsdp2"])
-def test_wrapped(group, wrapper):
-    device = group
-    x, cu = torch.randn(14, 64, device=device, dtype=torch.bfloat16), cumulative([5, 0, 9], device)
-    plain, wrapped = (Block().to(device, torch.bfloat16) for _ in range(2))
-    wrapped.load_state_dict(plain.state_dict())
-    if wrapper == "ddp":
-        wrapped = torch.nn.parallel.DistributedDataParallel(wrapped)
+    kinds = ["ddp"] + ["fsdp2"] * hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard")
+    world = 2 if device == "cpu" else min(2, torch.cuda.device_count())
+    if world == 1:
+        work(0, 1, device, kinds, tmp_path)
     else:
-        fsdp = pytest.importorskip("torch.distributed.fsdp")
-        if not hasattr(fsdp, "fully_shard"):
-            pytest.skip("this torch has no FSDP2")
-        fsdp.fully_shard(wrapped, mesh=dist.init_device_mesh(device, (1,)))
-    expected, got = gradients(plain, x, cu), gradients(wrapped, x, cu)
-    for name, grad in expected.items():
-        other = got[name]
-        assert torch.equal(grad, other.full_tensor() if hasattr(other, "full_tensor") else other), name
+        torch.multiprocessing.spawn(work, (world, device, kinds, tmp_path), world)
