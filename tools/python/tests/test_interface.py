@@ -343,7 +343,9 @@ def attention_in_worker(index):
     return flash_attn_varlen_func(q, k, v, cu, cu)[:1] * 0 + index
 
 
-def test_forked_workers_may_call():
+def test_forked_workers_may_call(device):
+    """On the CPU, whatever the parent has opened before."""
+
     class Set(torch.utils.data.Dataset):
         def __len__(self):
             return 4
@@ -352,8 +354,11 @@ def test_forked_workers_may_call():
             return attention_in_worker(index)
 
     attention_in_worker(0)
+    q, k, v, cu = operands(device)
+    expected = flash_attn_varlen_func(q, k, v, cu, cu)
     loader = torch.utils.data.DataLoader(Set(), batch_size=1, num_workers=2, multiprocessing_context="fork")
     assert [int(item.flatten()[0]) for item in loader] == [0, 1, 2, 3]
+    assert torch.equal(flash_attn_varlen_func(q, k, v, cu, cu), expected)
 
 
 def test_import_needs_no_library(tmp_path):
