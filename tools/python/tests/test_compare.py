@@ -9,8 +9,10 @@ import pytest
 import reference
 import torch
 
+import varflash
+from varflash import fa3, fa4
 from varflash.compare import __main__ as command
-from varflash.compare import measure, page
+from varflash.compare import measure, page, peers
 from varflash.compare.problem import Problem, add_flags
 
 
@@ -60,6 +62,20 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
     assert "a&lt;b" in text and "a<b" not in text and "<script" not in text and "http" not in text
     assert "varflash / sdpa-flash" in capsys.readouterr().out
     assert page.worst_ratios(run["records"])["sdpa-flash"] > 0
+
+
+@pytest.mark.parametrize("peer", ["flex", "flash-attn-2", "flash-attn-3", "flash-attn-4"])
+@pytest.mark.parametrize("mask", ["", "--causal", "--window 3,1", "--window inf,2", "--softcap 3"])
+def test_peers_are_asked_for_the_same_problem(peer, mask, monkeypatch):
+    """FlexAttention without its compiler; the packages' places are taken by varflash's functions with their arguments."""
+    flex_module = pytest.importorskip("torch.nn.attention.flex_attention")
+    monkeypatch.setattr(peers, "_compiled", {"attention": flex_module.flex_attention, "mask": flex_module.create_block_mask})
+    monkeypatch.setattr(peers, "_require", lambda condition, reason: None)
+    modules = {"flash_attn": varflash, "flash_attn_interface": fa3, "flash_attn.cute": fa4}
+    monkeypatch.setattr(peers, "_import", lambda name: modules.get(name, flex_module))
+    drawn = problem(f"--seqlens-q 5,0,9 --seqlens-k 7,3,11 --heads-q 4 --heads-k 2 --head-dim 16 --dtype fp32 {mask}")
+    q, k, v, _ = drawn.tensors("cpu")
+    torch.testing.assert_close(peers.PEERS[peer](drawn, "cpu")(q, k, v), peers.varflash(drawn, "cpu")(q, k, v), atol=1e-5, rtol=1e-5)
 
 
 def test_interrupt_keeps_what_was_measured(tmp_path, monkeypatch):
