@@ -153,6 +153,25 @@ def test_memory_freed_at_once_is_safe():
         assert equal(got, expected)
 
 
+def test_memory_of_another_stream():
+    """Operands made on one stream, used on another, recorded there and freed at once."""
+    q, k, v, cu = operands([2000, 1000], heads=(16, 4))
+    dout = torch.randn_like(q)
+    expected = step(q, k, v, cu, dout)
+    here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    for _ in range(20):
+        copies = [t.detach().clone().requires_grad_() for t in (q, k, v)]
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1_000_000)
+            got = step(*copies, cu, dout)
+        while copies:
+            copies.pop().record_stream(side)
+        torch.full((6000, 16, 64), torch.nan, device=DEVICE, dtype=torch.bfloat16)
+        here.wait_stream(side)
+        assert equal(got, expected)
+
+
 def test_threads_with_streams():
     q, k, v, cu = operands([700, 300])
     dout = torch.randn_like(q)

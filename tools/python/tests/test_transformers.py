@@ -92,16 +92,17 @@ def test_gradients(device, family, form):
 
 
 @pytest.mark.parametrize("family", [llama, gemma])
-def test_fifty_steps(device, family):
+@pytest.mark.parametrize("form", [packed, with_lengths], ids=["packed", "lengths"])
+def test_fifty_steps(device, family, form):
     """Packed with varflash beside padded with eager attention: the losses stay together."""
     losses = []
-    for attention, form in (("eager", padded), (hf.NAME, packed)):
+    for attention, batch in (("eager", padded), (hf.NAME, form)):
         model = family(attention, device)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
         run = []
         for step in range(50):
             optimiser.zero_grad()
-            loss = model(**form(sequences(step % 5, device)), use_cache=False).loss
+            loss = model(**batch(sequences(step % 5, device)), use_cache=False).loss
             loss.backward()
             optimiser.step()
             run.append(loss.item())
