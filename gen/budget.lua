@@ -231,7 +231,8 @@ function budget.bwd_sm90(r)
     end
   end
   facts.dq_row_warps, facts.last_block_first, facts.ordered = 4, true, true
-  facts.l2_section_mib = r.mask == "full" and L2_SECTION_MIB or L2_SECTION_MIB // 2 + 1 -- chains of blocks that start apart read more of a head at a time
+  -- Under a mask, chains of blocks that start apart read more of a head at a time.
+  facts.l2_section_mib = r.mask == "full" and L2_SECTION_MIB or L2_SECTION_MIB // 2 + 1
   facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n },
     { operand = "dout", rows = r.tile_m } }
   return facts

@@ -1,6 +1,6 @@
 -- THE table of everything that can be static in a kernel: what is asked for (fields) and how it is done (knobs). From a row come the
 -- reading and checking of spec strings, the template's names, the constexpr block with its comments, the tuner's axis, the variant
--- name and the table in docs/tuning.md. Which kernel uses which row stands in kernels.lua.
+-- name and the table in docs/templates.md. Which kernel uses which row stands in kernels.lua.
 --
 -- Canonical order = order of the rows. Types: word (one of `allowed`), flag (0 or 1 in a spec, false or true here), number
 -- (`allowed` = { first, last, step }), arch (arch.lua decides).

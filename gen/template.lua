@@ -6,7 +6,7 @@
 --   //% if softcap then            a line of Lua; vanishes from the output. `//% --` is a note for readers of the template
 --   constexpr int N = $(tile_n);   the value of an expression; nil is an error, and so is a letter or digit glued behind it,
 --                                  because clang-format would pull `$(x)f` apart
---   //% include "tile/pipe.cuh"    another template, in place, once
+--   //% include "tile/rows.cuh"    another template, in place, once
 --
 -- How lines are translated that are not Lua already:
 --   float acc[$(n)];        ->   _emit(12, [=[float acc[]=], (n), [=[];]=], "\n")

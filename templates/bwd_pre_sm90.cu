@@ -35,7 +35,7 @@ DEVICE void clear_rows(const Rows &dq, int first, int limit) {
         if (first + i / PARTS < limit) store_chunk(dq.row(first + i / PARTS) + i % PARTS * 8, Vector4{0, 0, 0, 0});
 }
 
-// Statistics of `rows` rows of some heads, all of them one list: a short sequence's rows of one head are too few to hide what loading them takes.
+// Statistics of a tile's rows of some heads, all of them one list: a short sequence's rows of one head are too few to hide what loading them takes.
 DEVICE void write_statistics(const BackwardPreSm90Args &args, const Sequence &s, int first_head, int heads, int first,
                              float factor) {
     const int rows = smaller(TILE_M, s.q_len - first), count = heads * rows;
@@ -80,7 +80,8 @@ KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPreSm90Args 
         }
         write_statistics(args, s, first_head, heads, first, factor);
         if (s.accumulator_row >= 0 && thread_index() < heads)
-            store(turn_of(args.turns, first_head + thread_index(), args.accumulator_rows, s.accumulator_row, place.block),
-                  0u);
+            store(
+                turn_of(args.turns, first_head + thread_index(), args.accumulator_rows, s.accumulator_row, place.block),
+                0u);
     }
 }

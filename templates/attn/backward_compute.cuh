@@ -4,9 +4,10 @@
 
 // A warpgroup: 64 keys of a piece. Order of asynchronous work, each name a group of products, i a step:
 //
-//     dP(i)                     issued when P(i) is in registers (WHOLE_WEIGHTS: dV(i) behind it)
+//     dP(i)                     issued when P(i) is in registers, dV(i) behind it unless LATE_DV
 //       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
-//     dV(i)  S(i + 1)  dK(i)    issued when dS(i) is in shared memory: a warp stalls at issue, so nothing that is not needed soon comes early
+//     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them if LATE_DV: a warp stalls at issue, so nothing that is
+//                               not needed soon comes early
 //       P(i + 1)                tensor cores: dK(i), and the other warpgroups
 struct Compute {
     const BackwardSm90Args &args;
@@ -36,8 +37,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
-          walk{a.group} {}
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index),
+          weigher(a.scale, a.softcap), walk{a.group} {}
 
     DEVICE void run() {
         //% if not softcap then

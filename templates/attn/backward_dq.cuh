@@ -22,8 +22,7 @@ struct Accumulator {
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
 #pragma unroll 1
-            for (int i = 0; i < piece.steps; i++)
-                step(piece, piece.head(i, args.group), piece.tile(i, args.group));
+            for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
             warp_sync();
             arrive(barriers.k_empty(k_ring.slot));
             k_ring.advance();

@@ -46,11 +46,11 @@ struct Scheduler {
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
-                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                               work.block > 0 ? before.end : 0,
-                               (tiles.end - tiles.begin) * args.group, i == chunk - 1});
+                publish(ring,
+                        {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                         larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                         edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
             request_parity ^= 1;
@@ -175,8 +175,9 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            global_wait_equal(turn(piece, head, tile), static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
-                                                                                              : adding.end - 1 - piece.block));
+            global_wait_equal(
+                turn(piece, head, tile),
+                static_cast<u32>(ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();

@@ -198,7 +198,7 @@ template <Half HALF> struct WideCompute {
             for (int i = 0; i < 4; i++) word[i] = pack_weights(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
             store_shared(own_weights(k), Vector4{word[0], word[1], word[2], word[3]});
         }
-        //% end -- dtype
+        //% end -- fine_weights
         fence_async_proxy();
         warp_sync();
         arrive(barriers.p_full());
@@ -216,14 +216,14 @@ template <Half HALF> struct WideCompute {
             p[k][3] = word.w;
             //% else
             ldmatrix_x4(p[k], fragment(shared + P_OFFSET, k));
-            //% end -- dtype
+            //% end -- fine_weights
         }
     }
     //% if budget.fine_weights then
     DEVICE u32 own_weights(int k) const {
         return shared + FINE_WEIGHTS_OFFSET + (k * GROUP_THREADS + thread_index() % GROUP_THREADS) * 16;
     }
-    //% end -- dtype
+    //% end -- fine_weights
     // dS = P dP. Hidden gradients, which may be anything, become 0.
     DEVICE void put_gradients() {
         walk.hide(piece(), x, first_row(), 0.0f);

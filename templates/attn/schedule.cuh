@@ -1,5 +1,5 @@
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
-// them by ticket, in order (item_order.cuh, piece_order.cuh), and may wait only for work with lower tickets.
+// them by ticket, in order (item_order.cuh), and may wait only for work with lower tickets.
 
 //% include "attn/types.cuh"
 

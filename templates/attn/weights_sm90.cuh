@@ -14,7 +14,7 @@
 //% include "attn/softcap.cuh"
 
 constexpr bool WHOLE_WEIGHTS = $(budget.whole_weights);
-constexpr bool LATE_DV = $(budget.late_dv);
+constexpr bool LATE_DV = $(budget.late_dv);  // dV is issued behind dS, not before it
 constexpr bool MAY_BE_COARSE = $(dtype == "bf16");
 constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
 constexpr u32 UNIT_PAIR = $(dtype == "bf16" and "0x78007800u" or "0x3C003C00u");  // WEIGHT_UNIT twice, as fp16

@@ -20,7 +20,8 @@ DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
 }
 // mbarrier.try_wait.parity.shared::cta.b64, sm_90, ISA 7.8, until the phase has ended: acquire, block scope. The thread may sleep for up to
 // MOST_NANOSECONDS in between: polling takes issue slots and power from those who compute. A wait that a whole warp needs is
-// one lane's, then a warp sync: a lane that polls late may find the next phase over as well.
+// one lane's, then a warp sync: a lane that polls late may find the next phase over as well, unless that needs an arrival of this warp behind
+// something that all its lanes do together, as consumers' phases do.
 constexpr u32 MOST_NANOSECONDS = 10000000;
 DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
     u32 done;

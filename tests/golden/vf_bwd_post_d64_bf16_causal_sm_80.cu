@@ -425,7 +425,7 @@ struct CheckReport {
 static_assert(sizeof(CheckReport) == 16, "ORDER args");
 
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
-// them by ticket, in order (item_order.cuh, piece_order.cuh), and may wait only for work with lower tickets.
+// them by ticket, in order (item_order.cuh), and may wait only for work with lower tickets.
 
 
 struct Work {

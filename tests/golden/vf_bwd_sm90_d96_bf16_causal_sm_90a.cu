@@ -469,7 +469,7 @@ static_assert(sizeof(CheckReport) == 16, "ORDER args");
 // causal mask, or in the backward's deterministic mode the order of turns.
 
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
-// them by ticket, in order (item_order.cuh, piece_order.cuh), and may wait only for work with lower tickets.
+// them by ticket, in order (item_order.cuh), and may wait only for work with lower tickets.
 
 
 struct Work {
@@ -734,7 +734,7 @@ DEVICE float unpack(u16 bits) { return unpack_bf16(bits); }
 
 
 constexpr bool WHOLE_WEIGHTS = false;
-constexpr bool LATE_DV = true;
+constexpr bool LATE_DV = true;  // dV is issued behind dS, not before it
 constexpr bool MAY_BE_COARSE = true;
 constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
 constexpr u32 UNIT_PAIR = 0x78007800u;  // WEIGHT_UNIT twice, as fp16
@@ -871,7 +871,8 @@ DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
 }
 // mbarrier.try_wait.parity.shared::cta.b64, sm_90, ISA 7.8, until the phase has ended: acquire, block scope. The thread may sleep for up to
 // MOST_NANOSECONDS in between: polling takes issue slots and power from those who compute. A wait that a whole warp needs is
-// one lane's, then a warp sync: a lane that polls late may find the next phase over as well.
+// one lane's, then a warp sync: a lane that polls late may find the next phase over as well, unless that needs an arrival of this warp behind
+// something that all its lanes do together, as consumers' phases do.
 constexpr u32 MOST_NANOSECONDS = 10000000;
 DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
     u32 done;
@@ -1575,11 +1576,11 @@ struct Scheduler {
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
-                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                               work.block > 0 ? before.end : 0,
-                               (tiles.end - tiles.begin) * args.group, i == chunk - 1});
+                publish(ring,
+                        {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                         larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                         edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
             request_parity ^= 1;
@@ -1702,8 +1703,9 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            global_wait_equal(turn(piece, head, tile), static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
-                                                                                              : adding.end - 1 - piece.block));
+            global_wait_equal(
+                turn(piece, head, tile),
+                static_cast<u32>(ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -1750,8 +1752,7 @@ struct Accumulator {
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
 #pragma unroll 1
-            for (int i = 0; i < piece.steps; i++)
-                step(piece, piece.head(i, args.group), piece.tile(i, args.group));
+            for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
             warp_sync();
             arrive(barriers.k_empty(k_ring.slot));
             k_ring.advance();
@@ -1847,9 +1848,10 @@ struct Accumulator {
 
 // A warpgroup: 64 keys of a piece. Order of asynchronous work, each name a group of products, i a step:
 //
-//     dP(i)                     issued when P(i) is in registers (WHOLE_WEIGHTS: dV(i) behind it)
+//     dP(i)                     issued when P(i) is in registers, dV(i) behind it unless LATE_DV
 //       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
-//     dV(i)  S(i + 1)  dK(i)    issued when dS(i) is in shared memory: a warp stalls at issue, so nothing that is not needed soon comes early
+//     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them if LATE_DV: a warp stalls at issue, so nothing that is
+//                               not needed soon comes early
 //       P(i + 1)                tensor cores: dK(i), and the other warpgroups
 struct Compute {
     const BackwardSm90Args &args;
@@ -1874,8 +1876,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
-          walk{a.group} {}
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index),
+          weigher(a.scale, a.softcap), walk{a.group} {}
 
     DEVICE void run() {
         with_shift[0] = with_shift[1] = shift_ones();

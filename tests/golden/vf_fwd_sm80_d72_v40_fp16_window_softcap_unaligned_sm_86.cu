@@ -457,7 +457,7 @@ static_assert(sizeof(CheckReport) == 16, "ORDER args");
 // causal mask, or in the backward's deterministic mode the order of turns.
 
 // The work list as the attention kernels see it; schedule.cu writes it. Items are (sequence, head, block of rows); a block of threads draws
-// them by ticket, in order (item_order.cuh, piece_order.cuh), and may wait only for work with lower tickets.
+// them by ticket, in order (item_order.cuh), and may wait only for work with lower tickets.
 
 
 struct Work {

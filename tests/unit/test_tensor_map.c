@@ -76,7 +76,8 @@ static void check_forward(const vf_forward_args *args) {
     ck_assert(is_hopper(main_launch()));
     const struct stub_map q = map_of(&forward->q), k = map_of(&forward->k), v = map_of(&forward->v);
     const struct kernel_schedule_args *schedule = &stub.launches[stub.launch_count - 2].arguments.schedule;
-    const int keys = schedule->tile_m == 64 ? schedule->tile_n / 2 : schedule->tile_n;  // short: tiles come in two parts
+    const int keys =
+        schedule->tile_m == 64 ? schedule->tile_n / 2 : schedule->tile_n;  // short: tiles come in two parts
     check_map(&q, &args->q, 64);
     check_map(&k, &args->k, keys);
     check_map(&v, &args->v, keys);
