@@ -482,4 +482,4 @@ clean: ## remove everything that was built
 	$(Q)rm -rf $(BUILD) build
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^\#]*\#\# \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):[^\#]*\#\# \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 27
