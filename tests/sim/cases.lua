@@ -63,6 +63,8 @@ local function shapes(roll, seed, helpers)
   }
   if helpers then -- several query tiles of several first key tiles: who only passes word of them may fall behind
     for _ = 1, 2 do out[#out + 1] = { name = "lagging", seqlens_q = { 160 }, seqlens_k = { 140 }, heads_q = 5 } end
+    -- So many query heads to a key head that key tiles add to dQ in the other order (templates/bwd_sm90.cu, ascending).
+    out[#out + 1] = { name = "many-heads", seqlens_q = { 150, 20 }, seqlens_k = { 300, 70 }, heads_q = 4, heads_k = 1 }
   end
   if seed % 4 == 1 then -- on one multiprocessor: more items than it takes to make heads travel together
     out[#out + 1] = { name = "crowd", seqlens_q = times(16, function() return roll(0, 3) * 4 end),
