@@ -18,7 +18,7 @@ local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 local widths = require "tests.sim.widths"
 
-local VARIANTS = { 8, 3, 3 } -- of each seed, so many variants
+local VARIANTS = { 7, 2, 2 } -- of each seed, so many variants
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
 local LONGEST = 20 -- seconds of a core for the problems of a seed, a loop without accesses or waits
 local TURNS = 500000 -- steps of a warp in a launch; the suite's largest has 121,155
@@ -157,9 +157,10 @@ local function make_root(folder)
   os.execute(("rm -rf %s && mkdir -p %s && cp -r templates gen %s"):format(folder, folder, folder))
 end
 
--- What a batch makes of the templates in `root`.
-local function run_batch(root, variant, seed, batch)
-  local command = suite.command(variant, seed, batch, { cache = WORK .. "/cache", findings = 1, turns = TURNS, unoptimised = 1 })
+-- What a batch makes of the templates in `root`. brief: most likely the first problems show the fault.
+local function run_batch(root, variant, seed, batch, brief)
+  local command = suite.command(variant, seed, batch,
+    { cache = WORK .. "/cache", findings = 1, turns = TURNS, unoptimised = brief and 1 or 0 })
   local pipe = assert(io.popen(("ulimit -St %d; VARFLASH_SOURCE=%s exec %s --first 2>&1"):format(LONGEST, root, command)))
   local output = pipe:read("a")
   local ended, how, status = pipe:close()
@@ -175,7 +176,7 @@ local function run_all(root, reached)
   for seed, count in ipairs(VARIANTS) do
     for i = 1, math.min(count, #reached) do
       for _, batch in ipairs(batches_reached(reached[i], seed)) do
-        local how = run_batch(root, reached[i].variant, seed, batch)
+        local how = run_batch(root, reached[i].variant, seed, batch, seed == 1 and i == 1)
         if how ~= "missed" then return how ~= "does not compile" and seed or nil, how end
       end
     end
