@@ -1560,7 +1560,8 @@ struct Scheduler {
             if (!drawn.more) break;
             if (lane_index() == 0) {
                 work = drawn;  // reading it again costs less than registers
-                if (ascending(args.group)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
+                // A sequence that broken lengths have cost its accumulators has blocks, but no keys: any of them is its first.
+                if (ascending(args.group)) work.block = larger((drawn.sequence.k_len - 1) / TILE_N - drawn.block, 0);
             }
             warp_sync();
             const Mask mask(work.sequence, args.window_left, args.window_right);

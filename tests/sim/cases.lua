@@ -93,7 +93,14 @@ end
 
 -- The same where sequences overlap.
 local function overlapping()
+  local function back_and_forth(n)
+    local out = times(17, n)
+    for i = 2, #out, 2 do out[i] = -n end
+    return out
+  end
   return {
+    -- More rows of dQ accumulators than there are: the last sequences are dropped.
+    { seqlens_q = back_and_forth(64), seqlens_k = back_and_forth(300), rows_q = 64, rows_k = 300, heads_q = 4, heads_k = 1 },
     { seqlens_q = { 40, -9, 30 }, seqlens_k = { 50, 70, 9 } }, { seqlens_q = { 40, 9, 30 }, seqlens_k = { 50, -70, 90 }, rows_k = 70 },
     { seqlens_q = { 40, 5000000000, -5000000000, 9 }, seqlens_k = { 50, 9, 9, 9 }, rows_q = 60, int64_lengths = true },
     { seqlens_q = { 40, 1000000000, -1000000000 }, seqlens_k = { 50, -2000000000, 2000000000 }, rows_q = 60, rows_k = 60 },
