@@ -194,9 +194,9 @@ vf_status vf_dev_candidates(vf_context *context, const char *text, vf_dev_list *
     return VF_OK;
 }
 
-vf_status vf_dev_force(vf_context *context, const char *knobs) {
+vf_status vf_dev_force(vf_context *context, const char *forward, const char *backward) {
     REQUIRE_POINTER(context);
-    return variants_force(context->variants, knobs);
+    return variants_force(context->variants, forward, backward);
 }
 
 // ---- sources and images --------------------------------------------------------------------------------------------

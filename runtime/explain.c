@@ -65,7 +65,7 @@ static void add_kernels(struct buf *out, const struct source_plan *plan) {
 static vf_status add_why(struct vf_context *context, const struct call *call, const char *arch, const char *device,
                          const struct choice *choice, struct buf *out) {
     char why[512];
-    if (variants_forced(context->variants)) {
+    if (variants_forced(context->variants, &call->request)) {
         add_member(out, "why", "knobs are forced in this context");
         return VF_OK;
     }

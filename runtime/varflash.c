@@ -358,8 +358,8 @@ static vf_status add_forced(struct vf_context *context, const struct call *call,
 
 static vf_status add_arch(struct vf_context *context, const struct call *call, const char *arch, const char *device,
                           size_t *bytes) {
-    return variants_forced(context->variants) ? add_forced(context, call, arch, bytes)
-                                              : add_rows(context, call, arch, device, bytes);
+    return variants_forced(context->variants, &call->request) ? add_forced(context, call, arch, bytes)
+                                                              : add_rows(context, call, arch, device, bytes);
 }
 
 vf_status context_workspace(struct vf_context *context, const struct call *call, const char *arch, size_t *bytes) {

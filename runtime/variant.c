@@ -33,7 +33,7 @@ struct variants {
     struct variant *list;
     struct limits limits[16];  // of architectures asked for so far; when all are taken, the generator is asked again
     uint64_t generation;
-    char forced[CONFIG_KNOBS];
+    char forced[2][CONFIG_KNOBS];  // of forward and backward; empty: rows choose
 };
 
 vf_status variants_open(const struct config *config, struct kernels *kernels, bool maps, struct variants **out) {
@@ -59,16 +59,19 @@ void variants_close(struct variants *variants) {
     free(variants);
 }
 
-vf_status variants_force(struct variants *variants, const char *knobs) {
-    VF_REQUIRE(!knobs || strlen(knobs) < sizeof variants->forced, VF_ERROR_INVALID_ARGUMENT, "knobs: '%s' is too long",
-               knobs);
-    snprintf(variants->forced, sizeof variants->forced, "%s", knobs ? knobs : "");
+vf_status variants_force(struct variants *variants, const char *forward, const char *backward) {
+    const char *const knobs[2] = {forward ? forward : "", backward ? backward : ""};
+    for (int pass = 0; pass < 2; pass++)
+        VF_REQUIRE(strlen(knobs[pass]) < CONFIG_KNOBS, VF_ERROR_INVALID_ARGUMENT, "knobs: '%s' is too long",
+                   knobs[pass]);
+    for (int pass = 0; pass < 2; pass++) snprintf(variants->forced[pass], CONFIG_KNOBS, "%s", knobs[pass]);
     variants->generation++;
     return VF_OK;
 }
 
-const char *variants_forced(const struct variants *variants) {
-    return variants->forced[0] ? variants->forced : NULL;
+const char *variants_forced(const struct variants *variants, const struct request *request) {
+    const char *forced = variants->forced[request->backward];
+    return forced[0] ? forced : NULL;
 }
 
 // ---- choosing ------------------------------------------------------------------------------------------------------
@@ -196,7 +199,8 @@ static vf_status check_numeric(struct variants *variants, const struct request *
 
 vf_status variants_choose(struct variants *variants, const struct request *request, const struct sizes *sizes,
                           const char *arch, const char *device, struct choice *choice) {
-    if (variants->forced[0]) return variants_choose_knobs(variants, request, arch, "forced", variants->forced, choice);
+    const char *forced = variants_forced(variants, request);
+    if (forced) return variants_choose_knobs(variants, request, arch, "forced", forced, choice);
     const struct config_row *rows[CONFIG_ROWS_MAX];
     size_t count = 0;
     VF_TRY(variants_rows(variants, request, arch, device, false, rows, &count));
@@ -367,7 +371,7 @@ vf_status variants_prepare(struct variants *variants, const struct request *requ
                            CUstream stream, struct prepared *prepared) {
     *prepared = (struct prepared){.count = 1};
     const struct device *device = scope->device;
-    const char *forced = variants_forced(variants);
+    const char *forced = variants_forced(variants, request);
     if (!forced) {
         VF_TRY(variants_rows(variants, request, device->arch, device->name, false, prepared->rows, &prepared->count));
         VF_TRY(check_numeric(variants, request, device->arch, prepared->rows, prepared->count));

@@ -102,8 +102,8 @@ struct prepared {
 vf_status variants_prepare(struct variants *variants, const struct request *request, const struct scope *scope,
                            CUstream stream, struct prepared *prepared);
 
-// Knobs that replace all rows from now on; null: none. Not while calls run.
-vf_status variants_force(struct variants *variants, const char *knobs);
-const char *variants_forced(const struct variants *variants);  // null: none
+// Knobs of a pass that replace all its rows from now on; null or empty: none. Not while calls run.
+vf_status variants_force(struct variants *variants, const char *forward, const char *backward);
+const char *variants_forced(const struct variants *variants, const struct request *request);  // null: none
 
 #endif

@@ -203,10 +203,10 @@ static vf_status force_set(const struct options *options, vf_context *context, c
     if (!options->set.count || vf_context_backend(context) == VF_BACKEND_CPU) return VF_OK;
     char *request = NULL, *set = command_set(options);
     vf_dev_variant *variant = NULL;
-    vf_status status = vf_dev_force(context, NULL);
+    vf_status status = vf_dev_force(context, NULL, NULL);
     if (!status) status = command_request(context, options, problem, backward, NULL, &request);
     if (!status) status = vf_dev_variant_create(context, request, set, &variant);
-    if (!status) status = vf_dev_force(context, variant->knobs);
+    if (!status) status = vf_dev_force(context, backward ? NULL : variant->knobs, backward ? variant->knobs : NULL);
     vf_dev_variant_free(variant);
     vf_dev_text_free(request);
     free(set);

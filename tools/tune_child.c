@@ -110,7 +110,8 @@ static vf_status launch(struct bench_pass *pass, const struct contestant *contes
 static vf_status open_contestant(struct child *child, struct bench_pass *pass, struct contestant *contestant,
                                  size_t *workspace) {
     size_t bytes = 0;
-    vf_status status = vf_dev_force(child->context, contestant->knobs);
+    vf_status status = vf_dev_force(child->context, pass->backward ? NULL : contestant->knobs,
+                                    pass->backward ? contestant->knobs : NULL);
     if (!status) status = get_workspace_size(pass, &bytes);
     if (bytes > *workspace) *workspace = bytes;
     if (!status)
@@ -203,7 +204,7 @@ static int time_group(struct child *child, bool backward, char *text, struct buf
         vf_dev_event_destroy(contestants[i].stop);
     }
     vf_dev_free(child->context, memory);
-    vf_dev_force(child->context, NULL);
+    vf_dev_force(child->context, NULL, NULL);
     if (status) buf_clear(answer);
     return options_code(status);
 }

@@ -70,7 +70,6 @@ void gpu_verify(struct gpu *gpu) {
     const struct verify_options options = {.knobs_forward = gpu->harness.knobs[0],
                                            .knobs_backward = gpu->harness.knobs[1]};
     struct verify_result result;
-    unit_ok(vf_dev_force(gpu->context, NULL));  // what a run has left
     unit_ok(verify_problem(gpu->context, &gpu->problem, &options, &result));
     ck_assert_msg(result.verdict == VERIFY_RIGHT, "%s: %s", gpu->problem.name, result.sentence);
 }
@@ -140,13 +139,13 @@ void gpu_families_free(struct gpu_family *families, int count) {
 }
 
 void gpu_use(struct gpu *gpu, const struct gpu_family *family) {
-    unit_ok(vf_dev_force(gpu->context, NULL));
+    unit_ok(vf_dev_force(gpu->context, NULL, NULL));
     unit_ok(harness_force(&gpu->harness, family->knobs[0], family->knobs[1]));
 }
 
-void gpu_force(struct gpu *gpu, bool backward) {
-    const struct harness *harness = &gpu->harness;
-    if (harness->knobs[0] || harness->knobs[1]) unit_ok(vf_dev_force(gpu->context, harness->knobs[backward]));
+// After gpu_verify, whose harness has ended, rows would serve again.
+static void force(struct gpu *gpu) {
+    unit_ok(vf_dev_force(gpu->context, gpu->harness.knobs[0], gpu->harness.knobs[1]));
 }
 
 // ---- runs ----------------------------------------------------------------------------------------------------------
@@ -215,12 +214,12 @@ void gpu_run_poison(struct gpu_run *run) {
 }
 
 vf_status gpu_run_forward(struct gpu_run *run) {
-    gpu_force(run->gpu, false);
+    force(run->gpu);
     return vf_forward(run->gpu->context, &run->forward);
 }
 
 vf_status gpu_run_backward(struct gpu_run *run) {
-    gpu_force(run->gpu, true);
+    force(run->gpu);
     return vf_backward(run->gpu->context, &run->backward);
 }
 

@@ -48,8 +48,6 @@ struct gpu_family {
 int gpu_families(struct gpu *gpu, struct gpu_family families[GPU_FAMILIES]);
 void gpu_families_free(struct gpu_family *families, int count);
 void gpu_use(struct gpu *gpu, const struct gpu_family *family);
-// Puts the family's knobs of a pass in force, as each run does; needed before other calls that look a variant up.
-void gpu_force(struct gpu *gpu, bool backward);
 
 // Runs `statement` once with each.
 #define GPU_EACH_FAMILY(gpu, statement)                               \

@@ -61,7 +61,6 @@ static vf_tensor upload_lengths(const struct ranges *ranges, int side, int64_t f
 static void note_row(struct ranges *ranges) {
     static char text[65536];
     size_t length;
-    gpu_force(ranges->gpu, false);
     unit_ok(vf_explain_forward(ranges->gpu->context, &ranges->part.forward, NULL, text, sizeof text, &length));
     char row[128] = "";
     const char *word = strstr(text, "\"row\"");

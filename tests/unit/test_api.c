@@ -168,15 +168,16 @@ START_TEST(forced_knobs_replace_rows) {
     const vf_forward_args args = sample_forward(stub_first);
     unit_ok(vf_forward(context, &args));
     const int tile_m = stub.launches[0].arguments.schedule.tile_m;
-    unit_ok(vf_dev_force(context, "family=sm80 tile_m=32 tile_n=32 warps=2 stages=1 q_registers=0 blocks_per_sm=1"));
+    unit_ok(
+        vf_dev_force(context, "family=sm80 tile_m=32 tile_n=32 warps=2 stages=1 q_registers=0 blocks_per_sm=1", NULL));
     unit_ok(vf_forward(context, &args));
     ck_assert_int_eq(stub.launches[2].arguments.schedule.tile_m, 32);
     size_t bytes = 0;
     unit_ok(vf_forward_workspace_size(context, &args, &bytes));
     ck_assert_uint_gt(bytes, 0);
-    unit_ok(vf_dev_force(context, "family=sm80 tile_m=32"));
+    unit_ok(vf_dev_force(context, "family=sm80 tile_m=32", "family=sm80"));
     unit_fails(vf_forward(context, &args), VF_ERROR_UNSUPPORTED, "forced: ");
-    unit_ok(vf_dev_force(context, NULL));
+    unit_ok(vf_dev_force(context, NULL, "family=sm80 tile_m=32"));
     unit_ok(vf_forward(context, &args));
     ck_assert_int_eq(stub.launches[4].arguments.schedule.tile_m, tile_m);
     vf_close(context);

@@ -282,7 +282,7 @@ START_TEST(a_driver_without_maps) {
     check_passed_over(context, &args, "rows/0 is passed over: it needs tensor maps, and this driver makes none");
     unit_ok(vf_forward(context, &args));
     ck_assert(!is_hopper(main_launch()));
-    unit_ok(vf_dev_force(context, knobs));
+    unit_ok(vf_dev_force(context, knobs, NULL));
     unit_fails(vf_forward(context, &args), VF_ERROR_UNSUPPORTED, "forced: family sm90 reads through tensor maps");
     stub_close(context);
     stub_tear_down();
@@ -308,7 +308,7 @@ START_TEST(forced_where_it_cannot_serve) {
     char knobs[KNOBS];
     hopper_knobs(&args, knobs);
     vf_context *context = stub_open();
-    unit_ok(vf_dev_force(context, knobs));
+    unit_ok(vf_dev_force(context, knobs, NULL));
     unit_ok(vf_forward(context, &args));
     ck_assert(is_hopper(main_launch()));
     bend(&args, 2);

@@ -14,8 +14,9 @@ static bool forced(const struct harness *harness) {
     return harness->knobs[0] || harness->knobs[1];
 }
 
-static vf_status force(struct harness *harness, bool backward) {
-    return forced(harness) ? vf_dev_force(harness->context, harness->knobs[backward]) : VF_OK;
+// Before each call: other harnesses may share the context.
+static vf_status force(struct harness *harness) {
+    return forced(harness) ? vf_dev_force(harness->context, harness->knobs[0], harness->knobs[1]) : VF_OK;
 }
 
 // Room for a pass; a problem that must be refused may be refused here already.
@@ -31,15 +32,13 @@ static vf_status make_workspace(struct harness *harness) {
     size_t size = 0;
     void *workspace;
     tensors_forward_args(harness->problem, &harness->host, harness->bases, &forward);
-    VF_TRY(force(harness, false));
+    VF_TRY(force(harness));
     harness->workspace_size = 0;
     VF_TRY(make_room(harness, vf_forward_workspace_size(harness->context, &forward, &size), &size));
     if (harness->problem->backward) {
         tensors_backward_args(harness->problem, &harness->host, harness->bases, &backward);
-        VF_TRY(force(harness, true));
         VF_TRY(make_room(harness, vf_backward_workspace_size(harness->context, &backward, &size), &size));
     }
-    if (forced(harness)) VF_TRY(vf_dev_force(harness->context, NULL));  // other harnesses may share the context
     size = harness->workspace_size + 2 * TENSOR_GUARD;
     VF_TRY(vf_dev_free(harness->context, harness->workspace));
     harness->workspace = NULL;
@@ -79,7 +78,7 @@ vf_status harness_create(vf_context *context, const struct problem *problem, int
 
 void harness_free(struct harness *harness) {
     if (harness->context) {
-        if (forced(harness)) vf_dev_force(harness->context, NULL);
+        if (forced(harness)) vf_dev_force(harness->context, NULL, NULL);
         for (int i = 0; i < TENSOR_COUNT; i++) vf_dev_free(harness->context, harness->bases[i]);
         vf_dev_free(harness->context, harness->workspace);
     }
@@ -112,7 +111,7 @@ static vf_status equip(struct harness *harness, vf_problem_args *problem) {
 vf_status harness_run_forward(struct harness *harness, vf_forward_args *args) {
     vf_forward_args own;
     if (!args) tensors_forward_args(harness->problem, &harness->host, harness->bases, args = &own);
-    VF_TRY(force(harness, false));
+    VF_TRY(force(harness));
     VF_TRY(equip(harness, &args->problem));
     VF_TRY(vf_forward(harness->context, args));
     return vf_dev_synchronize(harness->context, harness->device);
@@ -121,7 +120,7 @@ vf_status harness_run_forward(struct harness *harness, vf_forward_args *args) {
 vf_status harness_run_backward(struct harness *harness, vf_backward_args *args) {
     vf_backward_args own;
     if (!args) tensors_backward_args(harness->problem, &harness->host, harness->bases, args = &own);
-    VF_TRY(force(harness, true));
+    VF_TRY(force(harness));
     VF_TRY(equip(harness, &args->problem));
     VF_TRY(vf_backward(harness->context, args));
     return vf_dev_synchronize(harness->context, harness->device);

@@ -70,8 +70,8 @@ VF_API void vf_dev_variant_free(vf_dev_variant *variant); /* null is ignored */
  * generator accepts: one text each, no two alike, in order of preference. */
 VF_API vf_status vf_dev_candidates(vf_context *context, const char *request, vf_dev_list *knobs);
 
-/* From now on every call in `context` uses these knobs in place of a row; null or "": rows again. Not while calls run. */
-VF_API vf_status vf_dev_force(vf_context *context, const char *knobs);
+/* From now on every call of a pass in `context` uses its knobs in place of a row; null or "": rows. Not while calls run. */
+VF_API vf_status vf_dev_force(vf_context *context, const char *forward, const char *backward);
 
 /* The CUDA text of a kernel, lines != 0: with #line directives that name the templates. The caller frees it with
  * vf_dev_text_free. */
