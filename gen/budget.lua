@@ -217,7 +217,6 @@ function budget.bwd_sm90(r)
   facts.helper_registers = BACKWARD_REGISTERS.helper
   facts.wide, facts.fine_weights = wide, fine
   facts.whole_weights = wide or r.head_dim + r.head_dim_v <= 128
-  facts.late_dv = not facts.whole_weights -- a warp stalls where it issues
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
   local seen = {}

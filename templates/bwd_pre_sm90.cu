@@ -25,7 +25,8 @@ $(args_structs())
 //% include "ptx/sync.cuh"
 
 constexpr int PASS_ROWS = THREADS / ROW_LANES;
-constexpr int BATCH = 4;  // rows whose loads a thread has under way together
+constexpr int BATCH = 4;   // rows whose loads a thread has under way together
+constexpr int PLENTY = 4;  // items for every block, so that several heads may travel as one
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
@@ -67,7 +68,7 @@ KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPreSm90Args 
     wait_for_predecessor();
     const ListReader list(args.schedule);
     const float factor = exponent_factor(args.scale);
-    const int heads = chunk_of(list.blocks, args.heads, 4), chunks = args.heads / heads;
+    const int heads = chunk_of(list.blocks, args.heads, PLENTY), chunks = args.heads / heads;
     for (i64 item = block_index(); item < list.blocks * chunks; item += grid_blocks()) {
         const ListReader::Place place = list.find(item / chunks);
         const Sequence &s = place.sequence;

@@ -4,9 +4,9 @@
 
 // A warpgroup: 64 keys of a piece. Order of asynchronous work, each name a group of products, i a step:
 //
-//     dP(i)                     issued when P(i) is in registers, dV(i) behind it unless LATE_DV
+//     dP(i)                     issued when P(i) is in registers, dV(i) behind it with WHOLE_WEIGHTS
 //       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
-//     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them if LATE_DV: a warp stalls at issue, so nothing that is
+//     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them without: a warp stalls at issue, so nothing that is
 //                               not needed soon comes early
 //       P(i + 1)                tensor cores: dK(i), and the other warpgroups
 struct Compute {
@@ -124,8 +124,8 @@ struct Compute {
         const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
         mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
         issue_weight_gradients();
-        if constexpr (!LATE_DV) issue_dv();
-        wgmma_wait<LATE_DV ? 0 : 1>();  // dK of the tile before and dP are complete
+        if constexpr (WHOLE_WEIGHTS) issue_dv();
+        wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
         if (old_q >= 0) arrive(barriers.q_empty(old_q));
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
@@ -174,7 +174,7 @@ struct Compute {
             write_ds<false>(ds);
         //% end -- softcap
         fence_async_proxy();
-        if constexpr (LATE_DV) issue_dv();
+        if constexpr (!WHOLE_WEIGHTS) issue_dv();
         named_barrier_sync(1 + group, GROUP_THREADS);
         arrive(barriers.ds_full(ds_ring.slot));
         ds_ring.advance();

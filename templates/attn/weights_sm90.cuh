@@ -14,7 +14,6 @@
 //% include "attn/softcap.cuh"
 
 constexpr bool WHOLE_WEIGHTS = $(budget.whole_weights);
-constexpr bool LATE_DV = $(budget.late_dv);  // dV is issued behind dS, not before it
 constexpr bool MAY_BE_COARSE = $(dtype == "bf16");
 constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
 constexpr u32 UNIT_PAIR = $(dtype == "bf16" and "0x78007800u" or "0x3C003C00u");  // WEIGHT_UNIT twice, as fp16
@@ -129,8 +128,7 @@ struct Weigher {
         }
         if constexpr (WHOLE_WEIGHTS) {
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2)
-                if constexpr (!LATE_DV) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
         } else if (coarse) {
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2)
@@ -168,7 +166,6 @@ DEVICE void score_gradients(u32 (&ds)[4], const Scores &s, Weights &waiting, con
             w1 = COARSE ? unpack(high) : unpack_fp16(high);
             waiting[k][i] = pack(w0, w1);
         }
-        if constexpr (WHOLE_WEIGHTS && LATE_DV) waiting[k][i] = pack(w0, w1);
         ds[i] = pack(w0 * dp[at], w1 * dp[at + 1]);
     }
 }

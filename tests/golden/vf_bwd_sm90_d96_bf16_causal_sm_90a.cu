@@ -734,7 +734,6 @@ DEVICE float unpack(u16 bits) { return unpack_bf16(bits); }
 
 
 constexpr bool WHOLE_WEIGHTS = false;
-constexpr bool LATE_DV = true;  // dV is issued behind dS, not before it
 constexpr bool MAY_BE_COARSE = true;
 constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
 constexpr u32 UNIT_PAIR = 0x78007800u;  // WEIGHT_UNIT twice, as fp16
@@ -799,8 +798,7 @@ struct Weigher {
         }
         if constexpr (WHOLE_WEIGHTS) {
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2)
-                if constexpr (!LATE_DV) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
         } else if (coarse) {
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2)
@@ -837,7 +835,6 @@ DEVICE void score_gradients(u32 (&ds)[4], const Scores &s, Weights &waiting, con
             w1 = COARSE ? unpack(high) : unpack_fp16(high);
             waiting[k][i] = pack(w0, w1);
         }
-        if constexpr (WHOLE_WEIGHTS && LATE_DV) waiting[k][i] = pack(w0, w1);
         ds[i] = pack(w0 * dp[at], w1 * dp[at + 1]);
     }
 }
@@ -1533,10 +1530,10 @@ DEVICE void arrive(u32 barrier) {
 
 // ---- Roles: scheduler -------------------------------------------------------------------------------------------------
 
-// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
 constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
 
+// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
+// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
 struct Scheduler {
     const BackwardSm90Args &args;
     const Barriers barriers;
@@ -1849,9 +1846,9 @@ struct Accumulator {
 
 // A warpgroup: 64 keys of a piece. Order of asynchronous work, each name a group of products, i a step:
 //
-//     dP(i)                     issued when P(i) is in registers, dV(i) behind it unless LATE_DV
+//     dP(i)                     issued when P(i) is in registers, dV(i) behind it with WHOLE_WEIGHTS
 //       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
-//     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them if LATE_DV: a warp stalls at issue, so nothing that is
+//     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them without: a warp stalls at issue, so nothing that is
 //                               not needed soon comes early
 //       P(i + 1)                tensor cores: dK(i), and the other warpgroups
 struct Compute {
@@ -1962,8 +1959,8 @@ struct Compute {
         const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
         mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
         issue_weight_gradients();
-        if constexpr (!LATE_DV) issue_dv();
-        wgmma_wait<LATE_DV ? 0 : 1>();  // dK of the tile before and dP are complete
+        if constexpr (WHOLE_WEIGHTS) issue_dv();
+        wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
         if (old_q >= 0) arrive(barriers.q_empty(old_q));
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
@@ -2002,7 +1999,7 @@ struct Compute {
         else
             write_ds<false>(ds);
         fence_async_proxy();
-        if constexpr (LATE_DV) issue_dv();
+        if constexpr (!WHOLE_WEIGHTS) issue_dv();
         named_barrier_sync(1 + group, GROUP_THREADS);
         arrive(barriers.ds_full(ds_ring.slot));
         ds_ring.advance();
