@@ -14,8 +14,7 @@ rows.ARCHS = { "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", 
 
 rows.list = {}
 
--- The rows of a file, at `position` of the list.
-local function add_file(path, file, position)
+local function add_file(path, file)
   for i, row in ipairs(file.rows) do
     row.pointer = ("%s#/rows/%d"):format(path, i - 1)
     local words = { "family=" .. row.use.family }
@@ -23,7 +22,7 @@ local function add_file(path, file, position)
       if row.use[knob.name] ~= nil then words[#words + 1] = knob.name .. "=" .. knobs.write(row.use[knob.name]) end
     end
     row.knobs = table.concat(words, " ")
-    table.insert(rows.list, position + i - 1, row)
+    rows.list[#rows.list + 1] = row
   end
 end
 
@@ -32,7 +31,7 @@ local function add_files(with_device)
   local pipe = assert(io.popen("ls configs/*.json"))
   for path in pipe:lines() do
     local file = json.decode(runner.read_file(path))
-    if file.rows and (file.device ~= nil) == with_device then add_file(path, file, #rows.list + 1) end
+    if file.rows and (file.device ~= nil) == with_device then add_file(path, file) end
   end
   pipe:close()
 end
