@@ -99,6 +99,7 @@ static const struct {
     {ENTRY("F32", "[1e300]", "[0,4]"), 4, "dimension 0"},
     {ENTRY("F32", "[4294967296,4294967296]", "[0,4]"), 4, "more elements"},
     {ENTRY("I64", "[9007199254740992,1024]", "[0,0]"), 4, "more elements"},
+    {ENTRY("I32", "[0,41034746761,885206811]", "[0,0]"), 0, "more elements"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "two whole numbers"},
     {ENTRY("F32", "[1]", "[0]"), 4, "two whole numbers"},
     {ENTRY("F32", "[1]", "[0,2,4]"), 4, "two whole numbers"},

@@ -36,17 +36,16 @@ static vf_status read_shape(const cJSON *shape, struct safetensors_entry *entry)
     VF_REQUIRE(cJSON_IsArray(shape) && cJSON_GetArraySize(shape) <= 4, INVALID,
                "shape: must be an array of at most 4 dimensions");
     vf_tensor *tensor = &entry->tensor;
-    int64_t elements = 1;
     for (const cJSON *item = shape->child; item; item = item->next) {
-        int64_t *dim = &tensor->shape[tensor->ndim++];
-        VF_REQUIRE(read_count(item, dim), INVALID, "shape: dimension %d is no whole number", tensor->ndim - 1);
-        VF_REQUIRE(!__builtin_mul_overflow(elements, *dim, &elements) && elements <= INT64_MAX / 8, INVALID,
-                   "shape: more elements than any file holds");
+        VF_REQUIRE(read_count(item, &tensor->shape[tensor->ndim++]), INVALID, "shape: dimension %d is no whole number",
+                   tensor->ndim - 1);
     }
-    int64_t stride = 1;
+    // Also an empty tensor has strides, whose product the zero may not hide.
+    int64_t elements = 1;
     for (int i = tensor->ndim - 1; i >= 0; i--) {
-        tensor->stride[i] = stride;
-        stride *= tensor->shape[i];
+        tensor->stride[i] = elements;
+        VF_REQUIRE(!__builtin_mul_overflow(elements, tensor->shape[i], &elements) && elements <= INT64_MAX / 8, INVALID,
+                   "shape: more elements than any file holds");
     }
     entry->size = (size_t)elements * number_size(tensor->dtype);
     return VF_OK;
