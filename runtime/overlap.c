@@ -8,7 +8,6 @@
 #include "overlap.h"
 
 #define SEARCH_LIMIT 20000
-#define EXTENT_LIMIT ((int64_t)1 << 60)  // bytes a view may span: sums of two fit
 
 #define TERMS 10  // two views of four dimensions and the bytes of an element each
 
@@ -82,7 +81,7 @@ bool footprint_tensor(const vf_tensor *tensor, size_t element, struct footprint 
         if (__builtin_mul_overflow(tensor->stride[i], (int64_t)element, &step)) return false;
         if (__builtin_mul_overflow(step, last, &span)) return false;
         if (__builtin_add_overflow(span < 0 ? below : above, span, span < 0 ? &below : &above)) return false;
-        if (above > EXTENT_LIMIT || below < -EXTENT_LIMIT) return false;
+        if (above > OVERLAP_EXTENT_LIMIT || below < -OVERLAP_EXTENT_LIMIT) return false;
     }
     if (__builtin_add_overflow(out->low, above, &out->high)) return false;
     return !__builtin_add_overflow(out->low, below, &out->low) && out->low >= 0;
@@ -90,7 +89,9 @@ bool footprint_tensor(const vf_tensor *tensor, size_t element, struct footprint 
 
 void footprint_bytes(const void *data, size_t size, struct footprint *out) {
     const int64_t low = (int64_t)(uintptr_t)data;
-    *out = (struct footprint){.empty = size == 0, .low = low, .high = low + (int64_t)size, .element = 1};
+    const int64_t span = size < OVERLAP_EXTENT_LIMIT ? (int64_t)size : OVERLAP_EXTENT_LIMIT;
+    *out = (struct footprint){.empty = size == 0, .low = low, .element = 1};
+    if (__builtin_add_overflow(low, span, &out->high)) out->high = INT64_MAX;
 }
 
 // The bytes of a view, as distances from its lowest.

@@ -7,6 +7,9 @@
 #include "base.h"
 #include "varflash/varflash.h"
 
+// Bytes that a view may span, more than any address space has: sums of two fit.
+#define OVERLAP_EXTENT_LIMIT ((int64_t)1 << 60)
+
 // The bytes between which a view lies, and what tells which of them it touches.
 struct footprint {
     bool empty;

@@ -129,8 +129,9 @@ void call_read(struct call *call) {
     call->q_batched = !call->lengths[CALL_CU_Q];
     call->k_batched = !call->lengths[CALL_CU_K];
     call->batch = cu ? cu->shape[0] - 1 : q->shape[0];
-    call->rows_q = q->shape[call->q_batched];
-    call->rows_k = k->shape[call->k_batched];
+    // Rows of slots that are not there are none.
+    call->rows_q = call->q_batched && call->batch == 0 ? 0 : q->shape[call->q_batched];
+    call->rows_k = call->k_batched && call->batch == 0 ? 0 : k->shape[call->k_batched];
     call->total_q = call->rows_q * (call->q_batched ? call->batch : 1);
     call->total_k = call->rows_k * (call->k_batched ? call->batch : 1);
     call->heads_q = q->shape[q->ndim - 2];

@@ -54,11 +54,14 @@ struct call {
     struct sizes sizes;
     bool q_batched, k_batched;
     int64_t batch, heads_q, heads_k;
-    int64_t rows_q, rows_k;             // rows of the packed tensor, or of one slot
+    int64_t rows_q, rows_k;             // rows of the packed tensor, or of one slot; 0 without slots
     int64_t total_q, total_k;           // rows of all slots together
     int32_t window_left, window_right;  // INT32_MAX: no edge; else within +-CALL_EDGE_LIMIT
     float scale, softcap;
 };
+
+// templates/schedule.cu counts entries, two a sequence and one more, in 28 bits.
+#define CALL_BATCH_LIMIT (((int64_t)1 << 27) - 1)
 
 // A sequence has at most this many rows; an edge further out than that sees as much as one just there.
 #define CALL_LENGTH_LIMIT (((int64_t)1 << 30) - 1)

@@ -105,10 +105,12 @@ static void form_shape(const struct validation *v, enum form form, int64_t shape
 
 // ---- stage 1: plain values -----------------------------------------------------------------------------------------
 
+// Kernels multiply by log2(e), and by the quotient of scale and softcap: all of it must be finite.
+#define LARGEST_NUMBER 0x1p127
+
 static void check_number(struct validation *v, const char *name, double value, const char *zero) {
-    const float as_float = (float)value;
-    CHECK(value == 0 || (isfinite(as_float) && as_float > 0), INVALID,
-          "%s: is %g; must be positive and finite as float32, or 0 for %s", name, value, zero);
+    CHECK(value == 0 || ((float)value > 0 && value <= LARGEST_NUMBER), INVALID,
+          "%s: is %g; must be positive as float32 and at most 2^127, or 0 for %s", name, value, zero);
 }
 
 static void check_values(struct validation *v) {
@@ -129,6 +131,9 @@ static void check_values(struct validation *v) {
           (long long)problem->max_seqlen_k);
     check_number(v, "softmax_scale", problem->softmax_scale, "1 / sqrt(head_dim)");
     check_number(v, "softcap", problem->softcap, "none");
+    const double scale = problem->softmax_scale != 0 ? problem->softmax_scale : 1;  // the default is below
+    CHECK(!(problem->softcap > 0 && scale / problem->softcap > LARGEST_NUMBER), INVALID,
+          "softcap: is %g; softmax_scale divided by it must be at most 2^127", problem->softcap);
     CHECK((uintptr_t)problem->workspace % 256 == 0 || v->rules->pointers == VALIDATE_SHAPES, VF_ERROR_WORKSPACE,
           "workspace: %p is not aligned to 256 bytes", problem->workspace);
 }
@@ -203,8 +208,8 @@ static void check_batch(struct validation *v) {
         CHECK(count == v->batch, INVALID, "%s: is for %lld sequences, but %s for %lld", name, (long long)count, first,
               (long long)v->batch);
     }
-    CHECK(v->batch < INT32_MAX, VF_ERROR_UNSUPPORTED, "batch: is %lld; at most %d are possible", (long long)v->batch,
-          INT32_MAX - 1);
+    CHECK(v->batch <= CALL_BATCH_LIMIT, VF_ERROR_UNSUPPORTED, "batch: is %lld; at most %lld are possible",
+          (long long)v->batch, (long long)CALL_BATCH_LIMIT);
 }
 
 static void check_head_dim(struct validation *v, const char *name, int64_t dim) {
@@ -332,12 +337,16 @@ static void check_overlap(struct validation *v) {
         if (!tensor || use_of(call, i) == UNUSED) continue;
         struct view *view = &views[count];
         *view = (struct view){.name = call_tensor_names[i], .output = is_output(call, i)};
-        if (!footprint_tensor(tensor, request_dtype_size(tensor->dtype), &view->footprint)) {
+        // Memory that is not given, or not looked at, may come to lie anywhere.
+        const bool given = v->rules->pointers != VALIDATE_SHAPES && tensor->data;
+        vf_tensor anywhere = *tensor;
+        anywhere.data = (void *)(uintptr_t)OVERLAP_EXTENT_LIMIT;
+        if (!footprint_tensor(given ? tensor : &anywhere, request_dtype_size(tensor->dtype), &view->footprint)) {
             report(v, INVALID, "%s: shape and strides reach beyond the address space", view->name);
             continue;
         }
         if (view->output) check_self(v, view->name, tensor);
-        if (v->rules->pointers != VALIDATE_SHAPES && tensor->data) count++;
+        if (given) count++;
     }
     if (v->rules->pointers == VALIDATE_SHAPES) return;
     for (int i = 0; i < CALL_LENGTHS; i++) {

@@ -245,10 +245,15 @@ static vf_status run_cpu(struct vf_context *context, const struct call *call) {
 
 // ---- running: CUDA -------------------------------------------------------------------------------------------------
 
+// Where a tensor without elements points to, if anywhere, tells nothing.
+static const void *data_of(const vf_tensor *tensor) {
+    return tensor && !tensor_empty(tensor) ? tensor->data : NULL;
+}
+
 vf_status context_enter(struct vf_context *context, const struct call *call, struct scope *scope) {
     const void *data = NULL;
-    for (int i = 0; i < CALL_TENSORS && !data; i++) data = call->tensors[i] ? call->tensors[i]->data : NULL;
-    for (int i = 0; i < CALL_LENGTHS && !data; i++) data = call->lengths[i] ? call->lengths[i]->data : NULL;
+    for (int i = 0; i < CALL_TENSORS && !data; i++) data = data_of(call->tensors[i]);
+    for (int i = 0; i < CALL_LENGTHS && !data; i++) data = data_of(call->lengths[i]);
     int device = call->problem->device;
     if (device == 0 && !data) {
         const struct device *guess = NULL;

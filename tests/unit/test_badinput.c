@@ -29,114 +29,124 @@ struct wrong {
 #define WORKSPACE VF_ERROR_WORKSPACE
 
 // THE table. Each row: name, status, part of the sentence, what is bent.
-#define WRONG_CALLS(FORWARD, BACKWARD)                                                                            \
-    FORWARD(q_absent, INVALID, "q: is absent", args->q = (vf_tensor){0})                                          \
-    FORWARD(k_absent, INVALID, "k: is absent", args->k = (vf_tensor){0})                                          \
-    FORWARD(v_absent, INVALID, "v: is absent", args->v = (vf_tensor){0})                                          \
-    FORWARD(o_absent, INVALID, "o: is absent; the forward needs it", args->o = (vf_tensor){0})                    \
-    BACKWARD(lse_absent, INVALID, "lse: is absent; the backward needs it", args->lse = (vf_tensor){0})            \
-    BACKWARD(dout_absent, INVALID, "dout: is absent", args->dout = (vf_tensor){0})                                \
-    BACKWARD(dq_absent, INVALID, "dq: is absent", args->dq = (vf_tensor){0})                                      \
-    BACKWARD(dk_absent, INVALID, "dk: is absent", args->dk = (vf_tensor){0})                                      \
-    BACKWARD(dv_absent, INVALID, "dv: is absent", args->dv = (vf_tensor){0})                                      \
-    FORWARD(q_null, INVALID, "q: data is null", args->q.data = NULL)                                              \
-    FORWARD(v_null, INVALID, "v: data is null", args->v.data = NULL)                                              \
-    FORWARD(o_null, INVALID, "o: data is null", args->o.data = NULL)                                              \
-    FORWARD(lse_null, INVALID, "lse: data is null", args->lse.data = NULL)                                        \
-    BACKWARD(dk_null, INVALID, "dk: data is null", args->dk.data = NULL)                                          \
-    FORWARD(cu_null, INVALID, "cu_seqlens_k: data is null", args->problem.cu_seqlens_k.data = NULL)               \
-    FORWARD(struct_too_small, INVALID, "struct_size: is 8", args->struct_size = 8)                                \
-    FORWARD(struct_too_large, INVALID, "struct_size", args->struct_size = SIZE_MAX)                               \
-    FORWARD(two_dims, INVALID, "q: has 2 dimensions; must have 3", args->q.ndim = 2)                              \
-    FORWARD(five_dims, INVALID, "k: has 5 dimensions", args->k.ndim = 5)                                          \
-    FORWARD(negative_dims, INVALID, "v: has -1 dimensions", args->v.ndim = -1)                                    \
-    FORWARD(batched_q_with_cu, INVALID, "q: has 4 dimensions; must have 3",                                       \
-            args->q = sample_batched(memory, 5, 4, 64))                                                           \
-    FORWARD(packed_q_without_cu, INVALID, "q: has 3 dimensions; must have 4",                                     \
-            args->problem.cu_seqlens_q = (vf_tensor){0})                                                          \
-    FORWARD(negative_rows, INVALID, "q: dimension 0 is -10", args->q.shape[0] = -10)                              \
-    FORWARD(negative_heads, INVALID, "k: dimension 1 is -2", args->k.shape[1] = -2)                               \
-    FORWARD(no_heads, INVALID, "q: has no heads", args->q.shape[1] = 0)                                           \
-    FORWARD(no_key_heads, INVALID, "k: has no heads", args->k.shape[1] = args->v.shape[1] = 0)                    \
-    FORWARD(heads_3_2, INVALID, "q: has 3 heads and k has 2",                                                     \
-            args->q.shape[1] = args->o.shape[1] = args->lse.shape[0] = 3)                                         \
-    FORWARD(head_dim_100, UNSUPPORTED, "head_dim: is 100; every multiple of 8",                                   \
-            args->q.shape[2] = args->k.shape[2] = 100)                                                            \
-    FORWARD(head_dim_264, UNSUPPORTED, "head_dim: is 264", args->q.shape[2] = args->k.shape[2] = 264)             \
-    FORWARD(head_dim_0, INVALID, "head_dim: is 0", args->q.shape[2] = args->k.shape[2] = 0)                       \
-    FORWARD(head_dim_v_12, UNSUPPORTED, "head_dim_v: is 12", args->v.shape[2] = args->o.shape[2] = 12)            \
-    FORWARD(k_head_dim, INVALID, "k: shape is [12, 2, 56]; must be [12, 2, 64]", args->k.shape[2] = 56)           \
-    FORWARD(v_heads, INVALID, "v: shape is [12, 1, 32]; must be [12, 2, 32]", args->v.shape[1] = 1)               \
-    FORWARD(v_rows, INVALID, "v: shape is [11, 2, 32]", args->v.shape[0] = 11)                                    \
-    FORWARD(o_head_dim, INVALID, "o: shape is [10, 4, 24]", args->o.shape[2] = 24)                                \
-    FORWARD(lse_rows, INVALID, "lse: shape is [4, 9]; must be [4, 10]", args->lse.shape[1] = 9)                   \
-    FORWARD(lse_transposed, INVALID, "lse: shape is [10, 4]", args->lse = sample_rows(memory, 10, 4))             \
-    FORWARD(lse_dims, INVALID, "lse: has 3 dimensions", args->lse.ndim = 3)                                       \
-    BACKWARD(dq_shape, INVALID, "dq: shape is [9, 4, 64]", args->dq.shape[0] = 9)                                 \
-    BACKWARD(dk_shape, INVALID, "dk: shape is [12, 4, 64]; must be [12, 2, 64]",                                  \
-             args->dk = sample_operand(memory, 12, 4, 64))                                                        \
-    BACKWARD(dout_shape, INVALID, "dout: shape is [10, 4, 64]", args->dout = sample_operand(memory, 10, 4, 64))   \
-    FORWARD(q_none, INVALID, "q: dtype is none", args->q.dtype = VF_NONE)                                         \
-    FORWARD(q_integers, INVALID, "q: dtype is int32", args->q.dtype = VF_INT32)                                   \
-    FORWARD(q_unknown, INVALID, "q: dtype is none", args->q.dtype = (vf_dtype)77)                                 \
-    FORWARD(mixed, INVALID, "k: dtype is fp16; must be bf16 like q", args->k.dtype = VF_FLOAT16)                  \
-    FORWARD(mixed_output, INVALID, "o: dtype is fp16", args->o.dtype = VF_FLOAT16)                                \
-    FORWARD(lse_half, INVALID, "lse: dtype is bf16; must be fp32", args->lse.dtype = VF_BFLOAT16)                 \
-    FORWARD(cu_float, INVALID, "cu_seqlens_q: dtype is fp32; must be int32 or int64",                             \
-            args->problem.cu_seqlens_q.dtype = VF_FLOAT32)                                                        \
-    FORWARD(cu_dims, INVALID, "cu_seqlens_q: has 2 dimensions; must have 1", args->problem.cu_seqlens_q.ndim = 2) \
-    FORWARD(cu_empty, INVALID, "cu_seqlens_q: has no entry", args->problem.cu_seqlens_q.shape[0] = 0)             \
-    FORWARD(cu_strided, INVALID, "cu_seqlens_k: stride is 2", args->problem.cu_seqlens_k.stride[0] = 2)           \
-    FORWARD(cu_misaligned, INVALID, "cu_seqlens_k: data is", add_bytes(&args->problem.cu_seqlens_k, 2))           \
-    FORWARD(batches_differ, INVALID, "cu_seqlens_k: is for 1 sequences, but cu_seqlens_q for 2",                  \
-            args->problem.cu_seqlens_k.shape[0] = 2)                                                              \
-    FORWARD(used_size, INVALID, "seqused_q: is for 3 sequences",                                                  \
-            args->problem.seqused_q = sample_lengths_of(memory, (int32_t[]){1, 1, 1}, 3))                         \
-    FORWARD(used_float, INVALID, "seqused_k: dtype is fp32", args->problem.seqused_k = sample_rows(memory, 1, 2); \
-            args->problem.seqused_k.ndim = 1; args->problem.seqused_k.shape[0] = 2)                               \
-    FORWARD(last_stride, INVALID, "q: stride of the last dimension is 2", args->q.stride[2] = 2)                  \
-    FORWARD(last_stride_0, INVALID, "v: stride of the last dimension is 0", args->v.stride[2] = 0)                \
-    BACKWARD(last_stride_dout, INVALID, "dout: stride of the last dimension is 0", args->dout.stride[2] = 0)      \
-    FORWARD(odd_pointer, INVALID, "q: data is", add_bytes(&args->q, 1))                                           \
-    FORWARD(lse_pointer, INVALID, "lse: data is", add_bytes(&args->lse, 2))                                       \
-    FORWARD(o_stride_0, INVALID, "o: two of its elements share memory", args->o.stride[0] = 0)                    \
-    FORWARD(o_rows_interleave, INVALID, "o: two of its elements share memory", args->o.stride[0] = 32)            \
-    FORWARD(lse_stride_0, INVALID, "lse: two of its elements share memory", args->lse.stride[0] = 0)              \
-    BACKWARD(dk_stride_0, INVALID, "dk: two of its elements share memory", args->dk.stride[1] = 0)                \
-    FORWARD(o_is_v, INVALID, "o: overlaps ", args->o.data = args->v.data) /* and what lies behind v */            \
-    FORWARD(o_is_q, INVALID, "o: overlaps q", args->o.data = args->q.data)                                        \
-    FORWARD(lse_in_o, INVALID, "o: overlaps lse", args->lse.data = args->o.data)                                  \
-    FORWARD(o_over_lengths, INVALID, "o: overlaps", args->o.data = args->problem.cu_seqlens_q.data)               \
-    FORWARD(o_in_workspace, INVALID, "o: overlaps workspace", args->o.data = args->problem.workspace)             \
-    FORWARD(k_in_workspace, INVALID, "workspace: overlaps k", args->k.data = args->problem.workspace)             \
-    BACKWARD(dk_is_dv, INVALID, "dk: overlaps dv", args->dv.data = args->dk.data)                                 \
-    BACKWARD(dq_is_dout, INVALID, "dq: overlaps dout", args->dq.data = args->dout.data)                           \
-    FORWARD(far_stride, INVALID, "k: shape and strides reach beyond", args->k.stride[0] = INT64_MAX / 4)          \
-    FORWARD(far_negative_stride, INVALID, "q: shape and strides reach beyond", args->q.stride[0] = INT64_MIN)     \
-    FORWARD(batch_2_31, UNSUPPORTED, "batch: is",                                                                 \
-            args->problem.cu_seqlens_q.shape[0] = args->problem.cu_seqlens_k.shape[0] = (int64_t)1 << 31)         \
-    FORWARD(rows_2_40, UNSUPPORTED, "q: has more rows than",                                                      \
-            args->q.shape[0] = args->o.shape[0] = args->lse.shape[1] = (int64_t)1 << 40)                          \
-    FORWARD(heads_2_30, UNSUPPORTED, "q: has 1073741824 heads",                                                   \
-            args->q.shape[1] = args->o.shape[1] = args->lse.shape[0] = 1 << 30)                                   \
-    FORWARD(mask_7, INVALID, "mask: is 7", args->problem.mask = (vf_mask)7)                                       \
-    FORWARD(mask_negative, INVALID, "mask: is -1", args->problem.mask = (vf_mask)-1)                              \
-    FORWARD(switch_3, INVALID, "deterministic: is 3", args->problem.deterministic = (vf_switch)3)                 \
-    FORWARD(fill_2, INVALID, "fill: is 2", args->problem.fill = (vf_fill)2)                                       \
-    FORWARD(check_2, INVALID, "check: is 2", args->problem.check = 2)                                             \
-    FORWARD(flag, INVALID, "flags: is 0x4", args->problem.flags = 4)                                              \
-    FORWARD(device_negative, INVALID, "device: is -1", args->problem.device = -1)                                 \
-    FORWARD(max_negative, INVALID, "max_seqlen_k: is -1", args->problem.max_seqlen_k = -1)                        \
-    FORWARD(scale_negative, INVALID, "softmax_scale: is -1", args->problem.softmax_scale = -1)                    \
-    FORWARD(scale_nan, INVALID, "softmax_scale: is", args->problem.softmax_scale = NAN)                           \
-    FORWARD(scale_infinite, INVALID, "softmax_scale: is inf", args->problem.softmax_scale = INFINITY)             \
-    FORWARD(scale_beyond_float, INVALID, "softmax_scale: is 1e+300", args->problem.softmax_scale = 1e300)         \
-    FORWARD(scale_below_float, INVALID, "softmax_scale: is 1e-300", args->problem.softmax_scale = 1e-300)         \
-    BACKWARD(softcap_negative, INVALID, "softcap: is -15", args->problem.softcap = -15)                           \
-    FORWARD(softcap_nan, INVALID, "softcap: is", args->problem.softcap = NAN)                                     \
-    FORWARD(workspace_misaligned, WORKSPACE, "is not aligned to 256 bytes",                                       \
-            args->problem.workspace = (char *)args->problem.workspace + 128)                                      \
-    BACKWARD(workspace_misaligned_too, WORKSPACE, "is not aligned",                                               \
+#define WRONG_CALLS(FORWARD, BACKWARD)                                                                               \
+    FORWARD(q_absent, INVALID, "q: is absent", args->q = (vf_tensor){0})                                             \
+    FORWARD(k_absent, INVALID, "k: is absent", args->k = (vf_tensor){0})                                             \
+    FORWARD(v_absent, INVALID, "v: is absent", args->v = (vf_tensor){0})                                             \
+    FORWARD(o_absent, INVALID, "o: is absent; the forward needs it", args->o = (vf_tensor){0})                       \
+    BACKWARD(lse_absent, INVALID, "lse: is absent; the backward needs it", args->lse = (vf_tensor){0})               \
+    BACKWARD(dout_absent, INVALID, "dout: is absent", args->dout = (vf_tensor){0})                                   \
+    BACKWARD(dq_absent, INVALID, "dq: is absent", args->dq = (vf_tensor){0})                                         \
+    BACKWARD(dk_absent, INVALID, "dk: is absent", args->dk = (vf_tensor){0})                                         \
+    BACKWARD(dv_absent, INVALID, "dv: is absent", args->dv = (vf_tensor){0})                                         \
+    FORWARD(q_null, INVALID, "q: data is null", args->q.data = NULL)                                                 \
+    FORWARD(v_null, INVALID, "v: data is null", args->v.data = NULL)                                                 \
+    FORWARD(o_null, INVALID, "o: data is null", args->o.data = NULL)                                                 \
+    FORWARD(lse_null, INVALID, "lse: data is null", args->lse.data = NULL)                                           \
+    BACKWARD(dk_null, INVALID, "dk: data is null", args->dk.data = NULL)                                             \
+    FORWARD(cu_null, INVALID, "cu_seqlens_k: data is null", args->problem.cu_seqlens_k.data = NULL)                  \
+    FORWARD(struct_too_small, INVALID, "struct_size: is 8", args->struct_size = 8)                                   \
+    FORWARD(struct_too_large, INVALID, "struct_size", args->struct_size = SIZE_MAX)                                  \
+    FORWARD(two_dims, INVALID, "q: has 2 dimensions; must have 3", args->q.ndim = 2)                                 \
+    FORWARD(five_dims, INVALID, "k: has 5 dimensions", args->k.ndim = 5)                                             \
+    FORWARD(negative_dims, INVALID, "v: has -1 dimensions", args->v.ndim = -1)                                       \
+    FORWARD(batched_q_with_cu, INVALID, "q: has 4 dimensions; must have 3",                                          \
+            args->q = sample_batched(memory, 5, 4, 64))                                                              \
+    FORWARD(packed_q_without_cu, INVALID, "q: has 3 dimensions; must have 4",                                        \
+            args->problem.cu_seqlens_q = (vf_tensor){0})                                                             \
+    FORWARD(negative_rows, INVALID, "q: dimension 0 is -10", args->q.shape[0] = -10)                                 \
+    FORWARD(negative_heads, INVALID, "k: dimension 1 is -2", args->k.shape[1] = -2)                                  \
+    FORWARD(no_heads, INVALID, "q: has no heads", args->q.shape[1] = 0)                                              \
+    FORWARD(no_key_heads, INVALID, "k: has no heads", args->k.shape[1] = args->v.shape[1] = 0)                       \
+    FORWARD(heads_3_2, INVALID, "q: has 3 heads and k has 2",                                                        \
+            args->q.shape[1] = args->o.shape[1] = args->lse.shape[0] = 3)                                            \
+    FORWARD(head_dim_100, UNSUPPORTED, "head_dim: is 100; every multiple of 8",                                      \
+            args->q.shape[2] = args->k.shape[2] = 100)                                                               \
+    FORWARD(head_dim_264, UNSUPPORTED, "head_dim: is 264", args->q.shape[2] = args->k.shape[2] = 264)                \
+    FORWARD(head_dim_0, INVALID, "head_dim: is 0", args->q.shape[2] = args->k.shape[2] = 0)                          \
+    FORWARD(head_dim_v_12, UNSUPPORTED, "head_dim_v: is 12", args->v.shape[2] = args->o.shape[2] = 12)               \
+    FORWARD(k_head_dim, INVALID, "k: shape is [12, 2, 56]; must be [12, 2, 64]", args->k.shape[2] = 56)              \
+    FORWARD(v_heads, INVALID, "v: shape is [12, 1, 32]; must be [12, 2, 32]", args->v.shape[1] = 1)                  \
+    FORWARD(v_rows, INVALID, "v: shape is [11, 2, 32]", args->v.shape[0] = 11)                                       \
+    FORWARD(o_head_dim, INVALID, "o: shape is [10, 4, 24]", args->o.shape[2] = 24)                                   \
+    FORWARD(lse_rows, INVALID, "lse: shape is [4, 9]; must be [4, 10]", args->lse.shape[1] = 9)                      \
+    FORWARD(lse_transposed, INVALID, "lse: shape is [10, 4]", args->lse = sample_rows(memory, 10, 4))                \
+    FORWARD(lse_dims, INVALID, "lse: has 3 dimensions", args->lse.ndim = 3)                                          \
+    BACKWARD(dq_shape, INVALID, "dq: shape is [9, 4, 64]", args->dq.shape[0] = 9)                                    \
+    BACKWARD(dk_shape, INVALID, "dk: shape is [12, 4, 64]; must be [12, 2, 64]",                                     \
+             args->dk = sample_operand(memory, 12, 4, 64))                                                           \
+    BACKWARD(dout_shape, INVALID, "dout: shape is [10, 4, 64]", args->dout = sample_operand(memory, 10, 4, 64))      \
+    FORWARD(q_none, INVALID, "q: dtype is none", args->q.dtype = VF_NONE)                                            \
+    FORWARD(q_integers, INVALID, "q: dtype is int32", args->q.dtype = VF_INT32)                                      \
+    FORWARD(q_unknown, INVALID, "q: dtype is none", args->q.dtype = (vf_dtype)77)                                    \
+    FORWARD(mixed, INVALID, "k: dtype is fp16; must be bf16 like q", args->k.dtype = VF_FLOAT16)                     \
+    FORWARD(mixed_output, INVALID, "o: dtype is fp16", args->o.dtype = VF_FLOAT16)                                   \
+    FORWARD(lse_half, INVALID, "lse: dtype is bf16; must be fp32", args->lse.dtype = VF_BFLOAT16)                    \
+    FORWARD(cu_float, INVALID, "cu_seqlens_q: dtype is fp32; must be int32 or int64",                                \
+            args->problem.cu_seqlens_q.dtype = VF_FLOAT32)                                                           \
+    FORWARD(cu_dims, INVALID, "cu_seqlens_q: has 2 dimensions; must have 1", args->problem.cu_seqlens_q.ndim = 2)    \
+    FORWARD(cu_empty, INVALID, "cu_seqlens_q: has no entry", args->problem.cu_seqlens_q.shape[0] = 0)                \
+    FORWARD(cu_strided, INVALID, "cu_seqlens_k: stride is 2", args->problem.cu_seqlens_k.stride[0] = 2)              \
+    FORWARD(cu_misaligned, INVALID, "cu_seqlens_k: data is", add_bytes(&args->problem.cu_seqlens_k, 2))              \
+    FORWARD(batches_differ, INVALID, "cu_seqlens_k: is for 1 sequences, but cu_seqlens_q for 2",                     \
+            args->problem.cu_seqlens_k.shape[0] = 2)                                                                 \
+    FORWARD(used_size, INVALID, "seqused_q: is for 3 sequences",                                                     \
+            args->problem.seqused_q = sample_lengths_of(memory, (int32_t[]){1, 1, 1}, 3))                            \
+    FORWARD(used_float, INVALID, "seqused_k: dtype is fp32", args->problem.seqused_k = sample_rows(memory, 1, 2);    \
+            args->problem.seqused_k.ndim = 1; args->problem.seqused_k.shape[0] = 2)                                  \
+    FORWARD(last_stride, INVALID, "q: stride of the last dimension is 2", args->q.stride[2] = 2)                     \
+    FORWARD(last_stride_0, INVALID, "v: stride of the last dimension is 0", args->v.stride[2] = 0)                   \
+    BACKWARD(last_stride_dout, INVALID, "dout: stride of the last dimension is 0", args->dout.stride[2] = 0)         \
+    FORWARD(odd_pointer, INVALID, "q: data is", add_bytes(&args->q, 1))                                              \
+    FORWARD(lse_pointer, INVALID, "lse: data is", add_bytes(&args->lse, 2))                                          \
+    FORWARD(o_stride_0, INVALID, "o: two of its elements share memory", args->o.stride[0] = 0)                       \
+    FORWARD(o_rows_interleave, INVALID, "o: two of its elements share memory", args->o.stride[0] = 32)               \
+    FORWARD(lse_stride_0, INVALID, "lse: two of its elements share memory", args->lse.stride[0] = 0)                 \
+    BACKWARD(dk_stride_0, INVALID, "dk: two of its elements share memory", args->dk.stride[1] = 0)                   \
+    FORWARD(o_is_v, INVALID, "o: overlaps ", args->o.data = args->v.data) /* and what lies behind v */               \
+    FORWARD(o_is_q, INVALID, "o: overlaps q", args->o.data = args->q.data)                                           \
+    FORWARD(lse_in_o, INVALID, "o: overlaps lse", args->lse.data = args->o.data)                                     \
+    FORWARD(o_over_lengths, INVALID, "o: overlaps", args->o.data = args->problem.cu_seqlens_q.data)                  \
+    FORWARD(o_in_workspace, INVALID, "o: overlaps workspace", args->o.data = args->problem.workspace)                \
+    FORWARD(k_in_workspace, INVALID, "workspace: overlaps k", args->k.data = args->problem.workspace)                \
+    FORWARD(workspace_without_end, INVALID, "o: overlaps workspace", args->problem.workspace = (void *)256;          \
+            args->problem.workspace_size = SIZE_MAX)                                                                 \
+    BACKWARD(dk_is_dv, INVALID, "dk: overlaps dv", args->dv.data = args->dk.data)                                    \
+    BACKWARD(dq_is_dout, INVALID, "dq: overlaps dout", args->dq.data = args->dout.data)                              \
+    FORWARD(far_stride, INVALID, "k: shape and strides reach beyond", args->k.stride[0] = INT64_MAX / 4)             \
+    FORWARD(far_negative_stride, INVALID, "q: shape and strides reach beyond", args->q.stride[0] = INT64_MIN)        \
+    FORWARD(batch_2_31, UNSUPPORTED, "batch: is",                                                                    \
+            args->problem.cu_seqlens_q.shape[0] = args->problem.cu_seqlens_k.shape[0] = (int64_t)1 << 31)            \
+    FORWARD(batch_2_27, UNSUPPORTED, "batch: is 134217728; at most 134217727",                                       \
+            args->problem.cu_seqlens_q.shape[0] = args->problem.cu_seqlens_k.shape[0] = (1 << 27) + 1)               \
+    FORWARD(rows_2_40, UNSUPPORTED, "q: has more rows than",                                                         \
+            args->q.shape[0] = args->o.shape[0] = args->lse.shape[1] = (int64_t)1 << 40)                             \
+    FORWARD(heads_2_30, UNSUPPORTED, "q: has 1073741824 heads",                                                      \
+            args->q.shape[1] = args->o.shape[1] = args->lse.shape[0] = 1 << 30)                                      \
+    FORWARD(mask_7, INVALID, "mask: is 7", args->problem.mask = (vf_mask)7)                                          \
+    FORWARD(mask_negative, INVALID, "mask: is -1", args->problem.mask = (vf_mask)-1)                                 \
+    FORWARD(switch_3, INVALID, "deterministic: is 3", args->problem.deterministic = (vf_switch)3)                    \
+    FORWARD(fill_2, INVALID, "fill: is 2", args->problem.fill = (vf_fill)2)                                          \
+    FORWARD(check_2, INVALID, "check: is 2", args->problem.check = 2)                                                \
+    FORWARD(flag, INVALID, "flags: is 0x4", args->problem.flags = 4)                                                 \
+    FORWARD(device_negative, INVALID, "device: is -1", args->problem.device = -1)                                    \
+    FORWARD(max_negative, INVALID, "max_seqlen_k: is -1", args->problem.max_seqlen_k = -1)                           \
+    FORWARD(scale_negative, INVALID, "softmax_scale: is -1", args->problem.softmax_scale = -1)                       \
+    FORWARD(scale_nan, INVALID, "softmax_scale: is", args->problem.softmax_scale = NAN)                              \
+    FORWARD(scale_infinite, INVALID, "softmax_scale: is inf", args->problem.softmax_scale = INFINITY)                \
+    FORWARD(scale_beyond_float, INVALID, "softmax_scale: is 1e+300", args->problem.softmax_scale = 1e300)            \
+    FORWARD(scale_below_float, INVALID, "softmax_scale: is 1e-300", args->problem.softmax_scale = 1e-300)            \
+    FORWARD(scale_nearly_beyond_float, INVALID, "softmax_scale: is 3e+38", args->problem.softmax_scale = 3e38)       \
+    BACKWARD(softcap_nearly_beyond_float, INVALID, "softcap: is 3e+38", args->problem.softcap = 3e38)                \
+    FORWARD(softcap_below_scale, INVALID, "softcap: is 1e-20; softmax_scale divided by it",                          \
+            args->problem.softmax_scale = 1e30;                                                                      \
+            args->problem.softcap = 1e-20)                                                                           \
+    BACKWARD(softcap_tiny, INVALID, "softcap: is 1e-40; softmax_scale divided by it", args->problem.softcap = 1e-40) \
+    BACKWARD(softcap_negative, INVALID, "softcap: is -15", args->problem.softcap = -15)                              \
+    FORWARD(softcap_nan, INVALID, "softcap: is", args->problem.softcap = NAN)                                        \
+    FORWARD(workspace_misaligned, WORKSPACE, "is not aligned to 256 bytes",                                          \
+            args->problem.workspace = (char *)args->problem.workspace + 128)                                         \
+    BACKWARD(workspace_misaligned_too, WORKSPACE, "is not aligned",                                                  \
              args->problem.workspace = (char *)args->problem.workspace + 16)
 
 static sample_memory memory;

@@ -73,6 +73,24 @@ START_TEST(devices_must_agree) {
 }
 END_TEST
 
+// A view of nothing may point anywhere, such as behind the end of its memory, where another device's begins.
+START_TEST(nothing_tells_no_device) {
+    stub_set_up();
+    stub.device_count = 2;
+    vf_context *context = stub_open();
+    vf_backward_args args = sample_backward(stub_second);
+    args.q.shape[0] = args.o.shape[0] = args.dout.shape[0] = args.dq.shape[0] = args.lse.shape[1] = 0;
+    args.q.data = (void *)(uintptr_t)4096;
+    unit_ok(vf_backward(context, &args));
+    args.q.data = stub_first(64);
+    unit_ok(vf_backward(context, &args));
+    ck_assert_int_gt(stub.launch_count, 0);
+    for (int i = 0; i < stub.launch_count; i++) ck_assert_ptr_eq(stub.launches[i].context, stub_primary(1));
+    stub_close(context);
+    stub_tear_down();
+}
+END_TEST
+
 START_TEST(mixed_devices_get_their_own_kernels) {
     stub_set_up();
     stub.device_count = 2;
@@ -179,5 +197,5 @@ START_TEST(a_failure_is_not_remembered) {
 END_TEST
 
 UNIT_MAIN("driver", the_streams_context_is_used_and_restored, null_streams_use_current_or_primary, devices_must_agree,
-          mixed_devices_get_their_own_kernels, cold_kernels_are_refused_in_a_capture,
+          nothing_tells_no_device, mixed_devices_get_their_own_kernels, cold_kernels_are_refused_in_a_capture,
           a_capture_elsewhere_survives_the_legacy_stream, every_driver_call_fails_once, a_failure_is_not_remembered)

@@ -299,6 +299,27 @@ START_TEST(rows_without_sequences_are_filled) {
 }
 END_TEST
 
+// A batched side beside a packed one: where there is no slot there is no row, whatever the shape says.
+START_TEST(slots_that_are_not_there_have_no_rows) {
+    stub_set_up();
+    vf_context *context = stub_open();
+    vf_backward_args args = sample_backward(stub_first);
+    args.problem.cu_seqlens_q = (vf_tensor){.data = NULL};
+    args.problem.cu_seqlens_k.shape[0] = 1;
+    const int64_t q_shape[] = {0, 5, SAMPLE_HEADS_Q, SAMPLE_DIM}, o_shape[] = {0, 5, SAMPLE_HEADS_Q, SAMPLE_DIM_V};
+    args.q = args.dq = sample_tensor_of(stub_first, VF_BFLOAT16, 2, 4, q_shape);
+    args.o = args.dout = sample_tensor_of(stub_first, VF_BFLOAT16, 2, 4, o_shape);
+    args.lse = sample_tensor_of(stub_first, VF_FLOAT32, 4, 3, (int64_t[]){0, SAMPLE_HEADS_Q, 5});
+    unit_ok(vf_backward(context, &args));
+    ck_assert_int_gt(stub.launch_count, 0);
+    ck_assert_int_eq(stub.launches[0].arguments.schedule.batch, 0);
+    ck_assert_int_eq(stub.launches[0].arguments.schedule.q_rows, 0);
+    ck_assert_int_eq(stub.launches[0].arguments.schedule.k_rows, SAMPLE_ROWS_K);
+    stub_close(context);
+    stub_tear_down();
+}
+END_TEST
+
 // ---- checked mode --------------------------------------------------------------------------------------------------
 
 START_TEST(checked_mode_reports_and_launches_nothing) {
@@ -339,5 +360,5 @@ END_TEST
 UNIT_MAIN("launch", forward_arguments, batched_arguments, backward_arguments, a_large_batch_is_shared_out,
           no_programmatic_launch_before_9_0, layout_is_monotone_and_aligned, accumulators_hold_every_split,
           layout_refuses_what_does_not_fit, workspace_of_bounds_serves_less, grids_are_capped_and_never_zero,
-          nothing_to_write_launches_nothing, rows_without_sequences_are_filled,
+          nothing_to_write_launches_nothing, rows_without_sequences_are_filled, slots_that_are_not_there_have_no_rows,
           checked_mode_reports_and_launches_nothing)

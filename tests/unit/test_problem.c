@@ -41,6 +41,8 @@ END_TEST
 START_TEST(extreme_values_come_back) {
     static const char *const lines[] = {
         "--seqlens-q none",
+        "--seqlens-q none --batched-q --rows-q 5 --rows-k 7",
+        "--seqlens-q none --batched --rows-k 3",
         "--seqlens-q 0 --seed 18446744073709551615",
         "--seqlens-q 5 --scale 4.9406564584124654e-324 --softcap 1.7976931348623157e308",
         "--seqlens-q 5 --softcap 0.1 --input-scale 0",

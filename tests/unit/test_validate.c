@@ -308,6 +308,25 @@ START_TEST(pointers_are_looked_at_as_told) {
 }
 END_TEST
 
+// Bounds are asked for before there is memory: strides of either sign, whatever stands where a pointer will.
+START_TEST(strides_are_judged_without_memory) {
+    vf_forward_args args = sample_forward(sample_host);
+    struct call call;
+    args.q.stride[0] = -args.q.stride[0];
+    args.o.stride[0] = -args.o.stride[0];
+    args.q.data = args.o.data = NULL;
+    struct validate_rules rules = {.pointers = VALIDATE_GIVEN};
+    unit_ok(validate_forward(&args, &rules, &call));
+    rules.pointers = VALIDATE_SHAPES;
+    unit_ok(validate_forward(&args, &rules, &call));
+    args.q.data = (void *)UINTPTR_MAX;
+    unit_ok(validate_forward(&args, &rules, &call));
+    args.q.stride[0] = INT64_MIN / 4;
+    unit_fails(validate_forward(&args, &rules, &call), VF_ERROR_INVALID_ARGUMENT, "q: shape and strides reach beyond");
+    sample_host_free();
+}
+END_TEST
+
 START_TEST(struct_sizes) {
     struct {
         vf_forward_args args;
@@ -340,5 +359,5 @@ END_TEST
 UNIT_MAIN("validate", overlap_is_exact_for_small_views, packed_views_are_apart, views_beyond_the_address_space,
           masks_have_one_form, alignment_is_of_what_is_used, strange_strides_are_right,
           sizes_are_powers_of_two_rounded_up, requests_are_written_and_read, requests_that_are_none,
-          keys_differ_where_requests_do, a_sink_gets_every_fault, pointers_are_looked_at_as_told, struct_sizes,
-          float32_is_the_hosts)
+          keys_differ_where_requests_do, a_sink_gets_every_fault, pointers_are_looked_at_as_told,
+          strides_are_judged_without_memory, struct_sizes, float32_is_the_hosts)

@@ -70,7 +70,8 @@ static vf_status finish_side(const char *side, const struct problem *problem, co
         VF_REQUIRE(lengths[b] == lengths[0], VF_ERROR_INVALID_ARGUMENT,
                    "problem: batched tensors have slots of one length, but seqlens-%s has %lld and %lld", side,
                    (long long)lengths[0], (long long)lengths[b]);
-    const int64_t slot = problem->batch ? lengths[0] : 0;
+    // Slots that are not there have rows all the same.
+    const int64_t slot = problem->batch ? lengths[0] : *rows < 0 ? 0 : *rows;
     VF_REQUIRE(slot >= 0 && start == 0, VF_ERROR_INVALID_ARGUMENT,
                "problem: batched tensors have no cu_seqlens, so seqlens-%s cannot be negative and start-%s not set",
                side, side);

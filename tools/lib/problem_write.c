@@ -48,7 +48,8 @@ static bool write_strides(const struct problem_strides *strides, int operand, st
 static int64_t default_rows(const struct problem *problem, const struct problem_rule *rule) {
     const bool q_side = rule->field == FIELD(rows_q);
     const int64_t *lengths = q_side ? problem->seqlens_q : problem->seqlens_k;
-    if (q_side ? problem->batched_q : problem->batched_k) return q_side ? problem->rows_q : problem->rows_k;
+    if (problem->batch && (q_side ? problem->batched_q : problem->batched_k))
+        return q_side ? problem->rows_q : problem->rows_k;
     int64_t rows = q_side ? problem->start_q : problem->start_k;
     for (int64_t b = 0; b < problem->batch; b++) rows += lengths[b];
     return rows < 0 ? 0 : rows;

@@ -43,6 +43,8 @@ static const char *const fault_lines[] = {
     "--name E3-no-queries --seqlens-q 0,0 --seqlens-k 5,7 --heads-q 2 --backward",
     "--name E3-no-batch --seqlens-q none --backward",
     "--name E3-no-batch-rows --seqlens-q none --rows-q 5 --rows-k 3 --backward",
+    "--name E3-no-slots-q --seqlens-q none --batched-q --rows-q 5 --rows-k 7 --heads-q 2 --backward",
+    "--name E3-no-slots-k --seqlens-q none --rows-q 7 --batched-k --rows-k 5 --heads-q 2 --backward",
     "--name E3-no-tokens --seqlens-q 0,0,0 --heads-q 2 --causal --backward",
     "--name E3-no-keys-deterministic --seqlens-q 5,7 --seqlens-k 0,0 --heads-q 2 --deterministic --dlse --backward",
     "--name E4 --seqlens-q 76,34,146 --seqlens-k 1,1,1 --head-dim 32 --dtype fp16 --input-scale 3 --causal --backward",

@@ -160,8 +160,8 @@ typedef struct vf_problem_args {
     vf_mask mask;
     int64_t window_left, window_right; /* read with VF_MASK_WINDOW only; may be negative; VF_NO_EDGE. Causal and a left
                                           edge: right = 0 */
-    double softmax_scale;              /* 0: 1 / sqrt(head_dim); finite and positive otherwise */
-    double softcap;                    /* 0: none; finite and positive otherwise */
+    double softmax_scale;              /* 0: 1 / sqrt(head_dim); positive, at most 2^127 otherwise */
+    double softcap;                    /* 0: none; positive, it and scale / softcap at most 2^127 otherwise */
     vf_switch deterministic;           /* backward; VF_AUTO is VF_OFF on CUDA. The forward and the CPU are always */
     vf_fill fill;
     vf_tensor cu_seqlens_q, cu_seqlens_k; /* [batch + 1], int32 or int64, contiguous, on the device; absent: batched */
