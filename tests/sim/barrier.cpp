@@ -62,11 +62,12 @@ void barrier_arrive(u32 id, u32 threads) {
 MBarrier *find_mbarrier(u32 barrier, const char *what, const void *pc) {
     const auto found = block->mbarriers.find(barrier);
     if (found == block->mbarriers.end()) {
-        find("mbarrier not initialised", pc, nullptr, "%s at shared %#x", what, barrier);
+        if (shared_bounds(barrier, 8, what, pc))
+            find("mbarrier not initialised", pc, nullptr, "%s at shared %#x", what, barrier);
         return nullptr;
     }
     MBarrier &b = found->second;
-    if (self && !options.no_hazards && self->clock[b.init_thread] < b.init_time)
+    if (self && !options.no_hazards && self->clock[b.init_entry] < b.init_time)
         find("mbarrier used before its initialisation is visible", pc, nullptr, "%s at shared %#x", what, barrier);
     return &b;
 }
@@ -77,13 +78,13 @@ void mbarrier_init(u32 barrier, u32 arrivals) {
     MBarrier &b = block->mbarriers[barrier];
     b = MBarrier();
     b.count = b.pending = arrivals;
-    b.init_thread = self->index;
-    b.init_time = self->clock[self->index];
+    b.init_entry = self->entry;
+    b.init_time = self->clock[self->entry];
     (*block->shadow)[(barrier - WINDOW) / 16].barrier |= static_cast<u16>(0xff << barrier % 16);
 }
 void mbarrier_init_fence() {
     for (auto &b : block->mbarriers)
-        if (b.second.init_thread == self->index) b.second.fenced = true;
+        if (b.second.init_entry == self->entry) b.second.fenced = true;
 }
 
 void mbarrier_settle(MBarrier &b, u32 barrier) {
@@ -98,21 +99,28 @@ void mbarrier_settle(MBarrier &b, u32 barrier) {
     TRACE("mbarrier %#x: phase %u begins", barrier, b.phase);
 }
 
-void mbarrier_arrive(u32 barrier, u32 bytes) {
-    MBarrier *b = find_mbarrier(barrier, "arrival", CALLER);
-    if (!b) return;
-    TRACE("mbarrier %#x: arrival, %u bytes expected", barrier, bytes);
+bool mbarrier_count(u32 barrier, u32 bytes, const void *pc) {
+    MBarrier *b = find_mbarrier(barrier, "arrival", pc);
+    if (!b) return false;
+    TRACE("mbarrier %#x of block %u: arrival, %u bytes expected", barrier, block->id, bytes);
     if (!b->pending) {
-        find("mbarrier overrun", CALLER, nullptr, "arrival at shared %#x, where none is pending", barrier);
-        return;
+        find("mbarrier overrun", pc, nullptr, "arrival at shared %#x of block %u, where none is pending", barrier,
+             block->id);
+        return false;
     }
     b->bytes += bytes;
     b->pending--;
-    publish(b->gathering);
+    if (block == self->home)
+        publish(b->gathering);
+    else
+        publish_weakly(b->gathering, self->clock);
     tick();
     progress++;
     mbarrier_settle(*b, barrier);
-    maybe_yield();
+    return true;
+}
+void mbarrier_arrive(u32 barrier, u32 bytes) {
+    if (mbarrier_count(barrier, bytes, CALLER)) maybe_yield();
 }
 
 void mbarrier_wait(u32 barrier, u32 parity) {

@@ -16,13 +16,20 @@ constexpr size_t MANY_READERS = 40;
 
 // The machine spends more time here than anywhere else.
 void join(u32 *into, const u32 *from) {
-    const u32 entries = block->entries;
-    for (u32 i = 0; i < entries; i++) into[i] = into[i] > from[i] ? into[i] : from[i];
+    const u32 words = block->words;
+    for (u32 i = 0; i < words; i++) into[i] = into[i] > from[i] ? into[i] : from[i];
+}
+void learn(u32 *clock, u32 entry, u32 time) {
+    clock[entry] = std::max(clock[entry], time);
+    clock[entry + block->weak] = std::max(clock[entry + block->weak], time);
+}
+void tick(Fiber &fiber) {
+    learn(fiber.clock, fiber.entry, fiber.clock[fiber.entry] + 1);
+    fiber.version++;
+    fiber.tick_before_access = false;
 }
 void tick() {
-    self->clock[self->index]++;
-    self->version++;
-    self->tick_before_access = false;
+    tick(*self);
 }
 void acquire(const Clock &released) {
     if (options.no_hazards || released.empty()) return;
@@ -31,49 +38,61 @@ void acquire(const Clock &released) {
 }
 void publish(Clock &gathering, const u32 *view) {
     if (options.no_hazards) return;
-    if (gathering.empty()) gathering.assign(block->entries, 0);
+    if (gathering.empty()) gathering.assign(block->words, 0);
     join(gathering.data(), view);
 }
 void publish(Clock &gathering) {
     publish(gathering, self->clock);
 }
+void publish_weakly(Clock &gathering, const u32 *view) {
+    if (options.no_hazards) return;
+    if (gathering.empty()) gathering.assign(block->words, 0);
+    for (u32 i = block->weak; i < block->words; i++) gathering[i] = std::max(gathering[i], view[i]);
+}
 
+// The block of the cluster that has an entry.
+static const Block &block_of(u32 entry) {
+    const auto &blocks = block->cluster->blocks;
+    return *blocks[entry / (block->predecessor_entry / blocks.size())];
+}
 std::string who(u32 entry) {
-    if (entry < block->warp_entry) return "thread " + std::to_string(entry);
-    if (entry < block->slot_entry) return "the product of warp " + std::to_string(entry - block->warp_entry);
-    if (entry < block->async_entry) return "a bulk copy";
-    return "cp.async of thread " + std::to_string(entry - block->async_entry);
+    const Block &b = block_of(entry);
+    const std::string of = &b == block ? "" : " of block " + std::to_string(b.id);
+    if (entry < b.warp_entry) return "thread " + std::to_string(entry - b.thread_entry) + of;
+    if (entry < b.slot_entry) return "the product of warp " + std::to_string(entry - b.warp_entry) + of;
+    if (entry < b.async_entry) return "a bulk copy" + of;
+    return "cp.async of thread " + std::to_string(entry - b.async_entry) + of;
 }
 
 // ---- accesses of a chunk ----------------------------------------------------------------------------------------------
 
 static u64 pack(const Actor &actor, u32 mask, bool write, bool atomic) {
-    return static_cast<u64>(actor.time) << 32 | static_cast<u64>(atomic) << 30 | static_cast<u64>(actor.generic) << 29 |
-           static_cast<u64>(write) << 28 | static_cast<u64>(actor.entry) << 16 | mask;
+    return static_cast<u64>(actor.time) << 32 | static_cast<u64>(atomic) << 31 | static_cast<u64>(actor.generic) << 30 |
+           static_cast<u64>(write) << 29 | static_cast<u64>(actor.entry) << 16 | mask;
 }
 static u32 time_of(u64 bits) {
     return static_cast<u32>(bits >> 32);
 }
 static u32 entry_of(u64 bits) {
-    return bits >> 16 & 0xfff;
+    return bits >> 16 & (MOST_ENTRIES - 1);
 }
 static u32 mask_of(u64 bits) {
     return bits & 0xffff;
 }
 static bool is_write(u64 bits) {
-    return bits >> 28 & 1;
-}
-static bool is_generic(u64 bits) {
     return bits >> 29 & 1;
 }
-static bool is_atomic(u64 bits) {
+static bool is_generic(u64 bits) {
     return bits >> 30 & 1;
+}
+static bool is_atomic(u64 bits) {
+    return bits >> 31 & 1;
 }
 
 // Whether a thread's access at `time` has been handed to the async proxy before the point of view `view`.
 static bool proxy_fenced(u32 entry, u32 time, const u32 *view) {
-    if (entry >= block->warp_entry) return false;
-    const std::vector<u32> &fences = block->fibers[entry].proxy_fences;
+    if (entry - block->thread_entry >= block->threads) return false;
+    const std::vector<u32> &fences = block->fibers[entry - block->thread_entry].proxy_fences;
     const auto fence = std::lower_bound(fences.begin(), fences.end(), time);
     return fence != fences.end() && view[entry] > *fence;
 }
@@ -99,7 +118,7 @@ static void check_readers(Chunk &chunk, u32 address, u32 mask, const Actor &acto
         u32 *times = &chunk.readers[word * block->entries];
         const u32 part = mask >> 4 * word & 15;
         for (u32 entry = 0; part && entry < block->entries; entry++)
-            if (times[entry] > actor.view[entry]) {
+            if (times[entry] > actor.view[entry + block->weak]) {
                 report_race(actor, address, entry, true, false, pc, nullptr);
                 break;
             }
@@ -123,6 +142,13 @@ static void gather_readers(Chunk &chunk) {
                list.end());
 }
 
+// Where to look for what an actor knows of an earlier access. An arrival from another block orders a write after all but ordinary stores, and these
+// before the async proxy's writes.
+static const u32 *view_for(const Actor &actor, bool write, u64 earlier) {
+    const bool weakly = write && !(is_write(earlier) && is_generic(earlier) && actor.generic);
+    return actor.view + (weakly ? block->weak : 0);
+}
+
 // One access to the bytes `mask` of a chunk.
 static void chunk_access(u32 address, u32 mask, const Actor &actor, bool write, bool atomic, const void *pc) {
     Chunk &chunk = (*block->shadow)[(address - WINDOW) / 16];
@@ -137,12 +163,12 @@ static void chunk_access(u32 address, u32 mask, const Actor &actor, bool write, 
     for (size_t i = 0; i < chunk.accesses.size(); i++) {
         const Access earlier = chunk.accesses[i];
         const u64 e = earlier.bits;
-        const bool before = actor.view[entry_of(e)] >= time_of(e);
+        const u32 *view = view_for(actor, write, e);
+        const bool before = view[entry_of(e)] >= time_of(e);
         if ((mask_of(e) & mask) && (write || is_write(e)) && !(atomic && is_atomic(e))) {
             if (!before)
                 report_race(actor, address, entry_of(e), write, is_write(e), pc, earlier.pc);
-            else if (!actor.generic && is_generic(e) && is_write(e) &&
-                     !proxy_fenced(entry_of(e), time_of(e), actor.view))
+            else if (!actor.generic && is_generic(e) && is_write(e) && !proxy_fenced(entry_of(e), time_of(e), view))
                 find("missing fence.proxy.async", pc, earlier.pc, "%s at shared %#x after a write by %s",
                      who(actor.entry).c_str(), address, who(entry_of(e)).c_str());
         }
@@ -174,6 +200,10 @@ bool shared_bounds(u32 address, u32 bytes, const char *what, const void *pc) {
     if (address >= WINDOW && address - WINDOW <= now.grid.shared_bytes &&
         bytes <= now.grid.shared_bytes - (address - WINDOW))
         return true;
+    if (is_peer_address(address)) {
+        find("peer address where this block's own is due", pc, nullptr, "%s at %#x", what, address);
+        return false;
+    }
     find("shared memory out of bounds", pc, nullptr, "%s of %u bytes at offset %lld of %u", what, bytes,
          static_cast<i64>(address) - WINDOW, now.grid.shared_bytes);
     return false;

@@ -34,7 +34,7 @@ void async_copy(u32 shared, const void *global, u32 size, u32 bytes) {
     if (reinterpret_cast<size_t>(global) % size)
         find("misaligned global access", CALLER, nullptr, "cp.async of %u bytes at %p", size, global);
     if (!f.async_view || f.async_version != f.version) {
-        f.async_view = std::make_shared<Clock>(f.clock, f.clock + block->entries);
+        f.async_view = std::make_shared<Clock>(f.clock, f.clock + block->words);
         f.async_version = f.version;
     }
     f.tick_before_access = true;
@@ -59,8 +59,7 @@ void async_wait(u32 pending) {
         if (due.empty()) break;
         perform(f, now.random.pick(due));
     }
-    u32 &known = f.clock[block->async_entry + f.index];
-    known = std::max(known, f.async_groups[complete - 1]);
+    learn(f.clock, block->async_entry + f.index, f.async_groups[complete - 1]);
     f.version++;
 }
 
@@ -72,13 +71,21 @@ static void finish(const std::shared_ptr<Copy> &copy) {
     list.erase(std::find(list.begin(), list.end(), copy));
 }
 
-static void arrive_bytes(const Copy &copy) {
+static void arrive_bytes(Copy &copy) {
+    const bool own = copy.target == block;
+    const On there(*copy.target);
+    if (!own) visit(copy.entry, copy.time, copy.pc);
     const auto found = block->mbarriers.find(copy.barrier);
     if (found == block->mbarriers.end()) return;  // reported at issue
     MBarrier &b = found->second;
     if (!b.fenced) find("missing fence.mbarrier_init", copy.pc, nullptr, "mbarrier %#x", copy.barrier);
     b.bytes -= copy.bytes;
-    publish(b.gathering, copy.view.data());
+    if (own) {
+        publish(b.gathering, copy.view.data());
+    } else {  // of the issuer's own doings only the copy
+        publish_weakly(b.gathering, copy.view.data());
+        if (!options.no_hazards) learn(b.gathering.data(), copy.entry, copy.time);
+    }
     if (b.bytes < 0 && b.pending == 0)
         find("mbarrier bytes nobody expects", copy.pc, nullptr, "mbarrier %#x", copy.barrier);
     mbarrier_settle(b, copy.barrier);
@@ -92,6 +99,7 @@ static void load_data(Copy &copy) {
         outside = outside && !piece.valid;
         if (piece.valid && global_access(copy.actor(), piece.global, piece.valid, Effect::READ, copy.pc))
             memcpy(data, piece.global, piece.valid);
+        const On there(*copy.target);
         async_shared(copy.actor(), piece.shared, data, true, copy.pc);
         bytes += 16;
     });
@@ -102,13 +110,24 @@ static void load_data(Copy &copy) {
              "the engine touches the map's first address, which is in no allocation");
 }
 static void read_source(Copy &copy) {
+    if (copy.kind == CopyKind::PEER) visit(copy.entry, copy.time, copy.pc);
     for_each_piece(copy, [&](const Piece &piece) {
         u8 data[16];
         async_shared(copy.actor(), piece.shared, data, false, copy.pc);
         copy.data.insert(copy.data.end(), data, data + 16);
     });
 }
-static void write_global(const Copy &copy) {
+static void write_peer(Copy &copy) {
+    const bool own = copy.target == block;
+    const On there(*copy.target);
+    if (!own) visit(copy.entry, copy.time, copy.pc);
+    for (u32 i = 0; i < copy.bytes; i += 16) {
+        const u32 part = std::min(copy.bytes - i, 16u);
+        if (shared_access(copy.actor(), copy.peer_shared + i, part, true, false, copy.pc))
+            memcpy(shared_at(copy.peer_shared + i), &copy.data[i], part);
+    }
+}
+static void write_global(Copy &copy) {
     size_t at = 0;
     for_each_piece(copy, [&](const Piece &piece) {
         const u8 *data = &copy.data[at];
@@ -131,27 +150,22 @@ static void write_global(const Copy &copy) {
     });
 }
 
-// One of an operation's two steps; true when it is complete.
+// One of an operation's steps; true when it is complete.
 static bool advance(Copy &copy) {
+    using Step = void (*)(Copy &);
+    static const Step load[] = {load_data, arrive_bytes, nullptr}, store[] = {read_source, write_global, nullptr},
+                      peer[] = {read_source, write_peer, arrive_bytes, nullptr},
+                      store_peer[] = {write_peer, arrive_bytes, nullptr};
+    static const Step *const steps[] = {load, store, store, peer, store_peer};  // ORDER CopyKind
     progress++;
     statistics.copies++;
     TRACE("bulk copy of thread %u, shared %#x: step %u", copy.issuer, copy.shared, copy.steps);
     Fiber *running = self;
     self = nullptr;
-    const bool first = copy.steps++ == 0;
-    if (copy.kind == CopyKind::LOAD) {
-        if (first)
-            load_data(copy);
-        else
-            arrive_bytes(copy);
-    } else {
-        if (first)
-            read_source(copy);
-        else
-            write_global(copy);
-    }
+    const Step *step = &steps[static_cast<int>(copy.kind)][copy.steps++];
+    step[0](copy);
     self = running;
-    return !first;
+    return !step[1];
 }
 
 bool copy_step(bool forced) {
@@ -182,7 +196,7 @@ static u32 free_slot() {
         u32 idle = SLOTS;
         for (u32 i = 0; i < SLOTS; i++) {
             if (block->slot_busy[i]) continue;
-            if (self->clock[block->slot_entry + i] >= block->slot_time[i]) return i;
+            if (self->clock[block->slot_entry + i + block->weak] >= block->slot_time[i]) return i;
             if (idle == SLOTS || block->slot_time[i] < block->slot_time[idle]) idle = i;
         }
         if (idle < SLOTS) return idle;
@@ -197,24 +211,30 @@ std::shared_ptr<Copy> copy_new(CopyKind kind, u32 shared, u32 barrier, const voi
     copy->barrier = barrier;
     copy->pc = pc;
     copy->issuer = self->index;
+    copy->target = block;
     copy->slot = free_slot();
+    copy->entry = block->slot_entry + copy->slot;
     block->slot_busy[copy->slot] = true;
     copy->time = ++block->slot_time[copy->slot];
-    copy->view.assign(self->clock, self->clock + block->entries);
-    copy->view[block->slot_entry + copy->slot] = copy->time;
+    copy->view.assign(self->clock, self->clock + block->words);
+    learn(copy->view.data(), copy->entry, copy->time);
     tick();
     copy->lazy = lazily();
     progress++;
     return copy;
 }
 void copy_issue(const std::shared_ptr<Copy> &copy) {
-    TRACE("bulk copy: shared %#x, mbarrier %#x", copy->shared, copy->barrier);
+    TRACE("bulk copy: shared %#x, mbarrier %#x of block %u", copy->shared, copy->barrier, copy->target->id);
     block->copies.push_back(copy);
-    if (copy->kind != CopyKind::LOAD) {
+    if (copy->kind == CopyKind::STORE || copy->kind == CopyKind::REDUCE) {
         copy->group = self->store_group;
         self->stores.push_back(copy);
     }
-    if (at_once() && (advance(*copy) || advance(*copy))) finish(copy);
+    if (at_once()) {
+        while (!advance(*copy)) {
+        }
+        finish(copy);
+    }
     maybe_yield();
 }
 
@@ -255,8 +275,7 @@ void bulk_wait(u32 pending, bool read_only) {
         while (copy->steps < (read_only ? 1u : 2u))
             if (advance(*copy)) finish(copy);
         copy->waited_for = true;
-        u32 &known = self->clock[block->slot_entry + copy->slot];
-        known = std::max(known, copy->time);
+        learn(self->clock, copy->entry, copy->time);
         self->version++;
         if (read_only && copy->steps < 2) left.push_back(copy);
     }
@@ -264,7 +283,7 @@ void bulk_wait(u32 pending, bool read_only) {
 }
 
 void fence_async_proxy() {
-    self->proxy_fences.push_back(self->clock[self->index]);
+    self->proxy_fences.push_back(self->clock[self->entry]);
     tick();
 }
 

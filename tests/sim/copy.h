@@ -15,7 +15,7 @@ struct TensorMap {
 };
 static_assert(sizeof(TensorMap) <= 128, "a tensor map has 128 bytes");
 
-enum class CopyKind { LOAD, STORE, REDUCE };
+enum class CopyKind { LOAD, STORE, REDUCE, PEER, STORE_PEER };
 
 struct Copy {
     CopyKind kind;
@@ -24,14 +24,17 @@ struct Copy {
     int coordinates[5];
     u32 shared, barrier, bytes;
     char *global;
-    u32 slot, time, issuer, group;
+    Block *target;    // where a load arrives, or what goes to another block
+    u32 peer_shared;  // where there, if it is not from global memory
+    u32 slot, entry, time, issuer, group;
     Clock view;
-    u32 steps;  // taken: of a load, data then bytes at the barrier; of a store, source read then written
+    u32 steps;  // taken: of a load, data then bytes at the barrier; of a store, source read then written; to a block, all three or the last two
     bool lazy, waited_for;
     const void *pc;
     std::vector<u8> data;  // what a store has read
 
-    Actor actor() const { return {block->slot_entry + slot, time, view.data(), false}; }
+    // A store of registers is an ordinary one but for its time.
+    Actor actor() const { return {entry, time, view.data(), kind == CopyKind::STORE_PEER}; }
 };
 
 // A 16-byte piece of a copy; valid: how many of its bytes, from the first, lie inside.
@@ -78,6 +81,8 @@ template <class F> void for_each_piece(const Copy &copy, F visit) {
 
 // A whole bulk operation is queued and, if the seed says so, begins at once.
 void copy_issue(const std::shared_ptr<Copy> &copy);
+std::shared_ptr<Copy> new_box(CopyKind kind, const void *map, u32 shared, u32 barrier, const int *coordinates, u32 rank,
+                              const void *pc);
 std::shared_ptr<Copy> copy_new(CopyKind kind, u32 shared, u32 barrier, const void *pc);
 
 }  // namespace sim

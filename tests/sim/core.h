@@ -20,8 +20,9 @@ namespace sim {
 
 constexpr u32 WARP = 32;
 constexpr u32 SHARED_LIMIT = 232448;
-constexpr u32 WINDOW = 1024;  // shared-window address of the dynamic array
-constexpr u32 SLOTS = 128;    // bulk copies of one block that are in flight, or of whose end not everybody has heard
+constexpr u32 WINDOW = 1024;        // shared-window address of the dynamic array
+constexpr u32 MOST_ENTRIES = 8192;  // of a cluster's clocks
+constexpr u32 SLOTS = 128;  // bulk copies of one block that are in flight, or of whose end not everybody has heard
 
 struct Random {
     u64 state;
@@ -33,8 +34,11 @@ struct Random {
 
 // ---- happens-before ---------------------------------------------------------------------------------------------------
 //
-// Every actor of a block has an entry in its clocks: its threads, then each warp's products, the slots of bulk copies, each thread's
-// cp.async (if the kernel has any), and one for griddepcontrol.wait.
+// Every actor of a cluster has an entry in its clocks: of each block its threads, then each warp's products, the slots of bulk copies and each
+// thread's cp.async (if the kernel has any); last, one for griddepcontrol.wait. A block by itself is a cluster of one.
+//
+// Where a cluster has several blocks, a clock has a second half. What a release at cluster scope has brought stands in both; an arrival on another
+// block's barrier has the scope of one block and reaches the second half alone: it hands a buffer back, but carries no ordinary stores over.
 using Clock = std::vector<u32>;
 using Snapshot = std::shared_ptr<const Clock>;
 
@@ -57,10 +61,11 @@ struct Chunk {
 };
 
 // ---- threads ----------------------------------------------------------------------------------------------------------
-enum class Wait { NONE, COLLECTIVE, NAMED_BARRIER, MBARRIER, REGISTERS, GLOBAL, EXITED };
+enum class Wait { NONE, COLLECTIVE, NAMED_BARRIER, CLUSTER, MBARRIER, REGISTERS, GLOBAL, EXITED };
 
 struct Warp;
 struct Block;
+struct Cluster;
 struct Copy;
 
 // A fiber's stack, and for each word of it when it was last accessed, counted in wgmma.fences. The count goes on from fiber to fiber.
@@ -89,7 +94,9 @@ struct Fiber {
     boost::context::detail::fcontext_t context;
     Stack *stack;
     Warp *warp;
+    Block *home;
     u32 index;    // in the block
+    u32 entry;    // in clocks
     u32 *clock;   // own view
     u32 version;  // of it
     Wait wait;
@@ -114,10 +121,10 @@ struct Fiber {
     char *flights_low, *flights_high;  // all of them lie between
 
     u32 lane() const { return index % WARP; }
-    Actor actor() const { return {index, clock[index], clock, true}; }
+    Actor actor() const { return {entry, clock[entry], clock, true}; }
 };
 
-enum class Kind { NONE, SHUFFLE, VOTE, SYNC, LOAD_MATRIX, STORE_MATRIX, MULTIPLY, PRODUCT_WAIT };
+enum class Kind { NONE, SHUFFLE, VOTE, SYNC, LOAD_MATRIX, STORE_MATRIX, MULTIPLY, PRODUCT_WAIT, CLUSTER_SYNC };
 
 // A product of the 16 rows of one warp, some of whose lanes have issued it.
 struct WarpProduct {
@@ -149,7 +156,7 @@ struct MBarrier {
     u32 count, pending, phase;
     i64 bytes;
     bool fenced;
-    u32 init_thread, init_time;
+    u32 init_entry, init_time;
     Clock gathering, released;
     std::vector<Fiber *> waiters;
 };
@@ -160,19 +167,22 @@ struct NamedBarrier {
     const void *pc;
 };
 
-// What thread `reader` has learnt of another block by an acquire at its time `time`: that block's clocks.
+// What entry `reader` has learnt of another cluster by an acquire at its time `time`: that cluster's clocks.
 struct Known {
-    u32 block;
+    u32 first;  // its first block
     Snapshot snapshot;
     u32 reader, time;
 };
 
 struct Block {
-    u32 id;
-    bool started, finished;
-    u32 threads, entries, live;
+    u32 id, rank;
+    Cluster *cluster;
+    bool started;
+    u32 threads, live;
     u32 victim;  // the warp that a starving schedule starves
-    u32 warp_entry, slot_entry, async_entry, predecessor_entry;
+    // Of its clocks: all entries; words; how far the second half is from the first, which may be it. Then where its own entries begin.
+    u32 entries, words, weak;
+    u32 thread_entry, warp_entry, slot_entry, async_entry, predecessor_entry;
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     std::vector<u32> clocks;
@@ -186,6 +196,13 @@ struct Block {
     bool slot_busy[SLOTS];
     i64 free_registers;
     std::vector<Fiber *> register_waiters;
+    std::vector<u32> visits;  // when each entry of other blocks last accessed this one
+};
+
+struct Cluster {
+    u32 first, running;  // block; blocks that have not ended
+    std::vector<std::unique_ptr<Block>> blocks;
+    NamedBarrier barrier;
     std::vector<Known> known;
 };
 
@@ -220,6 +237,14 @@ extern Block *block;
 extern bool aborting;
 extern u64 progress;  // counts whatever might let someone else go on
 
+// Another block's state is worked on for a while, in which self keeps running.
+struct On {
+    Block *const before;
+    explicit On(Block &other) : before(block) { block = &other; }
+    ~On() { block = before; }
+    On(const On &) = delete;
+};
+
 // ---- fiber.cpp
 void park(Wait wait, u64 waits_for, u64 detail, const void *pc);  // until someone wakes it
 void wake(Fiber *fiber);
@@ -231,10 +256,13 @@ bool at_once();               // whether it is to happen where it is issued
 
 // ---- clock.cpp: what threads know of each other, and the shadow of shared memory
 void join(u32 *into, const u32 *from);
-void tick();  // self's time goes on: what it does from now on is not covered by what it has released
+void learn(u32 *clock, u32 entry, u32 time);
+void tick(Fiber &fiber);  // its time goes on: what it does from now on is not covered by what it has released
+void tick();              // self's
 void acquire(const Clock &released);
 void publish(Clock &gathering);
 void publish(Clock &gathering, const u32 *view);
+void publish_weakly(Clock &gathering, const u32 *view);  // to another block: the second half alone
 std::string who(u32 entry);
 bool shared_bounds(u32 address, u32 bytes, const char *what, const void *pc);
 u8 *shared_at(u32 address);
@@ -253,7 +281,15 @@ void memory_launch();  // a launch begins: its flags are new
 // ---- barrier.cpp
 MBarrier *find_mbarrier(u32 barrier, const char *what, const void *pc);
 void mbarrier_settle(MBarrier &b, u32 barrier);
+bool mbarrier_count(u32 barrier, u32 bytes,
+                    const void *pc);  // self's arrival at a barrier of `block`, whosever that is
 void barrier_complete(NamedBarrier &b);
+
+// ---- cluster.cpp
+bool is_peer_address(u32 address);
+void visit(u32 entry, u32 time, const void *pc);  // `block` is accessed by another one
+void check_visits(const Block &b);                // it has ended
+void cluster_exit(Cluster &cluster);              // one of its threads has
 
 // ---- warp.cpp, product.cpp, copy.cpp, tensor.cpp: one step of what is asynchronous; false: there is nothing to do
 float to_float(u16 bits, bool half);

@@ -21,9 +21,9 @@ extern "C" {
 
 // Zero is every field's default.
 struct sim_options {
-    uint64_t seed;      // every launch takes its own schedule out of it
-    int resident;       // blocks that run interleaved, 1 to 3; 0: the seed chooses, launch by launch
-    bool any_order;     // blocks start in an order of the seed's choice, not by index
+    uint64_t seed;  // every launch takes its own schedule out of it
+    int resident;  // clusters (blocks, where there are none) that run interleaved, 1 to 3; 0: the seed chooses, launch by launch
+    bool any_order;     // they start in an order of the seed's choice, not by index
     bool strict_lanes;  // the lanes of a warp may drift apart between collectives, as the programming model allows
     bool no_hazards;    // no race detection: values, hangs, bounds and unwritten memory alone
     bool unoptimised;   // kernels are compiled in a third of the time, and run at two thirds of the speed
@@ -82,6 +82,7 @@ struct sim_facts {
     int threads;       // of its launch bounds
     int shared_bytes;  // of its budget
     int registers;     // a thread's, at launch
+    int cluster;       // blocks of one, of which a grid is a multiple; 1: they are alone
     size_t parameter_bytes;
     bool deterministic;  // of its spec
 };

@@ -45,7 +45,7 @@ io.write(need(gen.source(spec, { lines = true })))
 io.write(([[
 
 #line 1 "tests/sim/expand.lua"
-extern "C" VISIBLE const sim_facts sim_about = {"%s", "%s", %d, %d, %d, sim_parameter_bytes(%s), %s};
+extern "C" VISIBLE const sim_facts sim_about = {"%s", "%s", %d, %d, %d, sim_cluster, sim_parameter_bytes(%s), %s};
 extern "C" VISIBLE void sim_run(const void *parameter) { sim_call(%s, parameter); }
 ]]):format(facts.entry, spec, facts.threads, facts.shared_bytes, facts.registers, facts.entry,
   facts.budget.ordered and "true" or "false", facts.entry))

@@ -115,6 +115,7 @@ static void fiber_main(context::transfer_t transfer) {
         all.expected = block->live;
         if (all.arrived == all.expected) barrier_complete(all);
     }
+    cluster_exit(*block->cluster);
     leave();
 }
 
@@ -144,6 +145,38 @@ template <class T> static T take(std::vector<T> &pool, T (*make)()) {
     return one;
 }
 
+// A cluster whose blocks are there, none of them started.
+static std::unique_ptr<Cluster> new_cluster(u32 number) {
+    const u32 size = static_cast<u32>(now.kernel->facts.cluster);
+    auto cluster = std::make_unique<Cluster>();
+    cluster->first = number * size;
+    cluster->running = size;
+    for (u32 rank = 0; rank < size; rank++) {
+        cluster->blocks.push_back(std::make_unique<Block>());
+        Block &b = *cluster->blocks.back();
+        b.id = cluster->first + rank;
+        b.rank = rank;
+        b.cluster = cluster.get();
+    }
+    return cluster;
+}
+
+// How many entries a block has in its cluster's clocks.
+static u32 entries_of_block() {
+    return now.grid.threads + now.grid.threads / WARP + SLOTS + (now.kernel->has_async ? now.grid.threads : 0);
+}
+static void number_entries(Block &b) {
+    const u32 size = static_cast<u32>(b.cluster->blocks.size()), part = entries_of_block();
+    b.thread_entry = b.rank * part;
+    b.warp_entry = b.thread_entry + b.threads;
+    b.slot_entry = b.warp_entry + b.threads / WARP;
+    b.async_entry = b.slot_entry + SLOTS;
+    b.predecessor_entry = size * part;
+    b.entries = (b.predecessor_entry + 1 + 7) / 8 * 8;
+    b.weak = size > 1 ? b.entries : 0;
+    b.words = b.entries + b.weak;
+}
+
 static void start_block(Block &b) {
     block = &b;
     b.started = true;
@@ -151,14 +184,10 @@ static void start_block(Block &b) {
     const u32 warps = b.threads / WARP;
     // Helpers, the last warps of kernels whose warps have roles, would be starved too rarely otherwise.
     b.victim = now.random.chance(50) ? now.random.below(warps) : warps - 1 - now.random.below(std::min(warps, 4u));
-    b.warp_entry = b.threads;
-    b.slot_entry = b.warp_entry + warps;
-    b.async_entry = b.slot_entry + SLOTS;
-    b.predecessor_entry = b.async_entry + (now.kernel->has_async ? b.threads : 0);
-    b.entries = (b.predecessor_entry + 1 + 7) / 8 * 8;
+    number_entries(b);
     b.fibers = std::vector<Fiber>(b.threads);
     b.warps = std::vector<Warp>(warps);
-    b.clocks.assign(static_cast<size_t>(b.entries) * b.threads, 0);
+    b.clocks.assign(static_cast<size_t>(b.words) * b.threads, 0);
     b.memory = take<u8 *>(memory_pool,
                           [] { return static_cast<u8 *>(aligned_alloc(1024, (SHARED_LIMIT + 1023) / 1024 * 1024)); });
     memset(b.memory, 0xff, now.grid.shared_bytes);
@@ -178,11 +207,13 @@ static void start_block(Block &b) {
         Fiber &f = b.fibers[i];
         f.stack = take<Stack *>(stack_pool, new_stack);
         f.stack->fences++;
+        f.home = &b;
         f.index = i;
+        f.entry = b.thread_entry + i;
         f.warp = &b.warps[i / WARP];
-        f.clock = &b.clocks[static_cast<size_t>(i) * b.entries];
-        f.clock[i] = 1;
-        if (!now.grid.programmatic) f.clock[b.predecessor_entry] = 1;
+        f.clock = &b.clocks[static_cast<size_t>(i) * b.words];
+        learn(f.clock, f.entry, 1);
+        if (!now.grid.programmatic) learn(f.clock, b.predecessor_entry, 1);
         f.version = 1;
         f.registers = static_cast<u32>(now.kernel->facts.registers);
         f.context = context::make_fcontext(f.stack->low + STACK_BYTES, STACK_BYTES, fiber_main);
@@ -208,14 +239,18 @@ static void check_end(const Block &b) {
     if (!waited)
         find("exit without griddepcontrol.wait", nullptr, nullptr,
              "the next kernel would not wait for the last but one");
+    check_visits(b);
 }
 
-static void end_block(Block &b) {
-    for (Warp &w : b.warps) settle_banks(w);
-    for (Fiber &f : b.fibers) stack_pool.push_back(f.stack);
-    memory_pool.push_back(b.memory);
-    shadow_pool.push_back(b.shadow);
-    b.finished = true;
+// What its blocks had, other blocks of it may still have accessed after their end.
+static void end_cluster(const Cluster &cluster) {
+    for (const auto &b : cluster.blocks) {
+        if (!b->started) continue;
+        for (Warp &w : b->warps) settle_banks(w);
+        for (Fiber &f : b->fibers) stack_pool.push_back(f.stack);
+        memory_pool.push_back(b->memory);
+        shadow_pool.push_back(b->shadow);
+    }
 }
 
 // ---- schedules --------------------------------------------------------------------------------------------------------
@@ -269,32 +304,43 @@ static bool can_move(const Block &b) {
     return false;
 }
 
-static void run_blocks() {
-    std::vector<u32> order(now.grid.blocks);
+template <class T, class P> static void erase_first(std::vector<T> &from, P which) {
+    from.erase(std::find_if(from.begin(), from.end(), which));
+}
+
+static void run_clusters() {
+    const u32 count = now.grid.blocks / static_cast<u32>(now.kernel->facts.cluster);
+    std::vector<u32> order(count);
     std::iota(order.begin(), order.end(), 0u);
     if (options.any_order)
-        for (u32 i = now.grid.blocks; i > 1; i--) std::swap(order[i - 1], order[now.random.below(i)]);
-    std::vector<std::unique_ptr<Block>> resident;
+        for (u32 i = count; i > 1; i--) std::swap(order[i - 1], order[now.random.below(i)]);
+    std::vector<std::unique_ptr<Cluster>> resident;
+    std::vector<Block *> running;  // theirs that have not ended
     u32 next = 0, quantum = 0;
     u64 turns = 0;
     const u64 limit = options.turn_limit > 0 ? static_cast<u64>(options.turn_limit) : LAUNCH_LIMIT;
     Block *current = nullptr;
     while (!aborting) {
-        while (resident.size() < now.resident && next < now.grid.blocks) {
-            resident.push_back(std::make_unique<Block>());
-            resident.back()->id = order[next++];
+        while (resident.size() < now.resident && next < count) {
+            resident.push_back(new_cluster(order[next++]));
+            for (const auto &b : resident.back()->blocks) running.push_back(b.get());
         }
-        if (resident.empty()) return;
+        if (running.empty()) return;
         if (!current || !quantum--) {
-            current = now.random.pick(resident).get();
+            current = now.random.pick(running);
             quantum = now.random.below(now.block_turn);
         }
-        if (!current->started) start_block(*current);
+        if (!current->started)
+            for (const auto &b : current->cluster->blocks) start_block(*b);
         const bool moved = step(*current);
         if (!aborting && current->live == 0 && current->copies.empty() && !current->async_pending) {
             check_end(*current);
-            end_block(*current);
-            resident.erase(std::find_if(resident.begin(), resident.end(), [&](auto &r) { return r.get() == current; }));
+            erase_first(running, [&](Block *b) { return b == current; });
+            Cluster *of = current->cluster;
+            if (--of->running == 0) {
+                end_cluster(*of);
+                erase_first(resident, [&](auto &c) { return c.get() == of; });
+            }
             current = nullptr;
             continue;
         }
@@ -304,14 +350,11 @@ static void run_blocks() {
         }
         if (moved) continue;
         current = nullptr;
-        if (std::any_of(resident.begin(), resident.end(), [](auto &r) { return can_move(*r); })) continue;
-        std::vector<Block *> stuck;
-        for (auto &r : resident) stuck.push_back(r.get());
-        report_hang(stuck);
+        if (std::any_of(running.begin(), running.end(), [](const Block *b) { return can_move(*b); })) continue;
+        report_hang(running);
         aborting = true;
     }
-    for (auto &r : resident)
-        if (r->started) end_block(*r);
+    for (const auto &cluster : resident) end_cluster(*cluster);
 }
 
 // ---- launches ---------------------------------------------------------------------------------------------------------
@@ -345,12 +388,14 @@ static void release_faults() {
 }
 
 static bool grid_fits(const sim_facts &facts, const sim_grid &grid) {
+    const u32 cluster = static_cast<u32>(facts.cluster);
     if (grid.blocks && grid.blocks < 65536 && grid.threads && grid.threads % WARP == 0 &&
-        grid.threads <= static_cast<u32>(facts.threads) && grid.shared_bytes <= SHARED_LIMIT)
+        grid.threads <= static_cast<u32>(facts.threads) && grid.shared_bytes <= SHARED_LIMIT &&
+        grid.blocks % cluster == 0 && cluster * entries_of_block() < MOST_ENTRIES)
         return true;
     find("launch outside the kernel's bounds", nullptr, nullptr,
-         "%u blocks of %u threads and %u bytes of shared memory; %d threads", grid.blocks, grid.threads,
-         grid.shared_bytes, facts.threads);
+         "%u blocks of %u threads and %u bytes of shared memory; %d threads, clusters of %d", grid.blocks, grid.threads,
+         grid.shared_bytes, facts.threads, facts.cluster);
     return false;
 }
 
@@ -383,7 +428,7 @@ bool sim_launch(const struct sim_kernel *kernel, const struct sim_grid *grid, co
     stack.watched = now.kernel->has_wgmma;
     memory_launch();
     catch_faults();
-    run_blocks();
+    run_clusters();
     release_faults();
     self = nullptr;
     block = nullptr;

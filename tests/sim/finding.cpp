@@ -74,12 +74,19 @@ std::string where(const void *pc) {
 
 // ---- findings ---------------------------------------------------------------------------------------------------------
 
+// The running thread's block, or the one whose state is being worked on.
+static std::string block_name() {
+    const Block &b = self ? *self->home : *block;
+    const std::string name = "block " + std::to_string(b.id);
+    return b.cluster->blocks.size() == 1 ? name : name + " (rank " + std::to_string(b.rank) + ")";
+}
+
 void find(const char *kind, const void *pc, const void *earlier, const char *format, ...) {
     if (options.coverage && strcmp(kind, "hang") != 0) return;  // of plain accesses the machine knows nothing
     if (!seen.insert({kind, pc, earlier}).second) return;
     char text[800];
     int n = snprintf(text, sizeof text, "%s", now.kernel ? now.kernel->entry.c_str() : "");
-    if (block) n += snprintf(text + n, sizeof text - static_cast<size_t>(n), " block %u", block->id);
+    if (block) n += snprintf(text + n, sizeof text - static_cast<size_t>(n), " %s", block_name().c_str());
     if (self) n += snprintf(text + n, sizeof text - static_cast<size_t>(n), " thread %u", self->index);
     n += snprintf(text + n, sizeof text - static_cast<size_t>(n), ": ");
     va_list arguments;
@@ -94,7 +101,7 @@ void find(const char *kind, const void *pc, const void *earlier, const char *for
 
 void trace(const char *format, ...) {
     char text[400];
-    int n = snprintf(text, sizeof text, "block %u", block ? block->id : 0);
+    int n = snprintf(text, sizeof text, "%s", block ? block_name().c_str() : "");
     if (self) n += snprintf(text + n, sizeof text - static_cast<size_t>(n), " thread %u", self->index);
     n += snprintf(text + n, sizeof text - static_cast<size_t>(n), ": ");
     va_list arguments;
@@ -133,6 +140,10 @@ static std::string waited_for(const Block &b, const Fiber &f) {
         case Wait::NAMED_BARRIER:
             snprintf(text, sizeof text, "named barrier %llu, where %u of %u are", f.waits_for,
                      b.named[f.waits_for].arrived, b.named[f.waits_for].expected);
+            break;
+        case Wait::CLUSTER:
+            snprintf(text, sizeof text, "the cluster's barrier, where %u of %u are", b.cluster->barrier.arrived,
+                     b.cluster->barrier.expected);
             break;
         case Wait::MBARRIER: {
             const MBarrier &m = b.mbarriers.at(static_cast<u32>(f.waits_for));

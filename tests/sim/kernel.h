@@ -14,6 +14,9 @@
     }
 #define USED(symbol) asm volatile("" ::"m"(symbol))
 
+// Blocks of a cluster: KERNEL and CLUSTER_KERNEL say.
+#define SIM_CLUSTER(blocks) static constexpr int sim_cluster = blocks;
+
 template <class Parameter> constexpr size_t sim_parameter_bytes(void (*)(Parameter)) {
     return sizeof(Parameter);
 }

@@ -19,6 +19,7 @@ using i64 = long long;
 __attribute__((const)) u32 thread_x();
 __attribute__((const)) u32 block_x();
 __attribute__((const)) u32 grid_x();
+__attribute__((const)) u32 cluster_rank();
 __attribute__((const)) unsigned char *shared_memory();
 
 // ---- shared memory ----------------------------------------------------------------------------------------------------
@@ -52,6 +53,7 @@ u64 atomic(u64 *address, u64 value, Atomic operation);
 u32 atomic(u32 *address, u32 value, Atomic operation);
 void reduce_add(float *address, const float *values, u32 count);
 void global_wait_equal(const u32 *address, u32 expected);
+void global_wait_at_least(const u32 *address, u32 expected);
 void global_release_add(u32 *address, u32 value);
 void wait_for_predecessor();
 void allow_successor();
@@ -69,6 +71,14 @@ void bulk_reduce_add(float *global, u32 shared, u32 bytes);
 void bulk_commit();
 void bulk_wait(u32 pending, bool read_only);
 void fence_async_proxy();
+
+// ---- clusters: peer addresses are those of another block's shared memory, a kind of their own ------------------------
+u32 peer_address(u32 shared, u32 rank);
+void cluster_sync();
+void mbarrier_arrive_peer(u32 peer_barrier);
+void store_async_peer(u32 peer_shared, u64 value, u32 peer_barrier);
+void bulk_copy_peer(u32 peer_shared, u32 shared, u32 bytes, u32 peer_barrier);
+void tensor_load_multicast(u32 shared, const void *map, u32 barrier, const int *coordinates, u32 rank, u32 blocks);
 
 // ---- wgmma ------------------------------------------------------------------------------------------------------------
 // d, and a in registers, are read and written when the product happens, not when it is issued.

@@ -30,9 +30,9 @@ static u8 *written;  // a byte a byte
 static size_t used, allocated;
 static std::map<const char *, size_t> allocations;
 
-// What releases on a flag have published, by block.
+// What releases on a flag have published, by cluster.
 struct Flag {
-    std::map<u32, Snapshot> blocks;
+    std::map<u32, Snapshot> clusters;
 };
 static std::unordered_map<const void *, Flag> flags;
 static std::unordered_multimap<const void *, Fiber *> flag_waiters;
@@ -93,16 +93,22 @@ static bool global_bounds(const void *p, size_t bytes, bool write, const void *p
 
 // ---- order ------------------------------------------------------------------------------------------------------------
 
-// Whether something in another block of this launch comes before the point of view `view`.
-static bool other_block_before(const Touch &touch, const u32 *view) {
-    for (size_t i = block->known.size(); i-- > 0;) {
-        const Known &k = block->known[i];
-        if (k.block == touch.block && (*k.snapshot)[touch.entry] >= touch.time && view[k.reader] >= k.time) return true;
+static bool is_in(u32 id, u32 first) {  // a block, the cluster that begins with `first`
+    return id - first < block->cluster->blocks.size();
+}
+// Whether something in another cluster of this launch comes before the point of view `view`.
+static bool other_cluster_before(const Touch &touch, const u32 *view) {
+    const std::vector<Known> &known = block->cluster->known;
+    for (size_t i = known.size(); i-- > 0;) {
+        const Known &k = known[i];
+        if (is_in(touch.block, k.first) && (*k.snapshot)[touch.entry] >= touch.time && view[k.reader] >= k.time)
+            return true;
     }
     return false;
 }
 static bool ordered(const Touch &touch, const u32 *view) {
-    return touch.block == block->id ? view[touch.entry] >= touch.time : other_block_before(touch, view);
+    return is_in(touch.block, block->cluster->first) ? view[touch.entry] >= touch.time
+                                                     : other_cluster_before(touch, view);
 }
 
 static void check_order(const Touch &touch, bool earlier_write, bool write, const Actor &actor, const void *pc) {
@@ -180,31 +186,31 @@ void reduce_add(float *p, const float *values, u32 count) {
 
 // ---- flags between blocks ---------------------------------------------------------------------------------------------
 
-static void flag_publish(Flag &flag, u32 from, const u32 *view, size_t entries) {
-    Snapshot &known = flag.blocks[from];
-    auto joined = known ? std::make_shared<Clock>(*known) : std::make_shared<Clock>(entries, 0);
+static void flag_publish(Flag &flag, u32 from, const u32 *view) {
+    Snapshot &known = flag.clusters[from];
+    auto joined = known ? std::make_shared<Clock>(*known) : std::make_shared<Clock>(block->words, 0);
     join(joined->data(), view);
     known = joined;
 }
 
 static void flag_acquire(const Flag &flag) {
-    for (const auto &from : flag.blocks) {
-        if (from.first == block->id) {
+    std::vector<Known> &known = block->cluster->known;
+    for (const auto &from : flag.clusters) {
+        if (from.first == block->cluster->first) {
             join(self->clock, from.second->data());
             continue;
         }
         bool have = false;
-        for (const Known &k : block->known) have = have || (k.snapshot == from.second && k.reader == self->index);
-        if (!have) block->known.push_back({from.first, from.second, self->index, self->clock[self->index]});
+        for (const Known &k : known) have = have || (k.snapshot == from.second && k.reader == self->entry);
+        if (!have) known.push_back({from.first, from.second, self->entry, self->clock[self->entry]});
     }
     tick();
 }
 
-void global_wait_equal(const u32 *p, u32 expected) {
-    const void *pc = CALLER;
+static void wait_for(const u32 *p, u32 expected, bool more_too, const void *pc) {
     for (;;) {
         if (!global_access(accessor(), p, sizeof *p, Effect::POLL, pc)) abandon();
-        if (*p == expected) break;
+        if (*p == expected || (more_too && *p > expected)) break;
         TRACE("acquire: %p is %u, waits for %u", static_cast<const void *>(p), *p, expected);
         flag_waiters.emplace(p, self);
         park(Wait::GLOBAL, *p, expected, pc);
@@ -212,17 +218,23 @@ void global_wait_equal(const u32 *p, u32 expected) {
     const auto flag = flags.find(p);
     if (flag != flags.end() && !options.no_hazards) flag_acquire(flag->second);
 }
+void global_wait_equal(const u32 *p, u32 expected) {
+    wait_for(p, expected, false, CALLER);
+}
+void global_wait_at_least(const u32 *p, u32 expected) {
+    wait_for(p, expected, true, CALLER);
+}
 
 void global_release_add(u32 *p, u32 value) {
     if (!global_access(accessor(), p, sizeof *p, Effect::ATOMIC, CALLER)) abandon();
     *p += value;
     TRACE("release: %p becomes %u", static_cast<const void *>(p), *p);
-    if (!options.no_hazards) {  // cumulative: what this thread knows of other blocks goes along
+    if (!options.no_hazards) {  // cumulative: what this thread knows of other clusters goes along
         Flag &flag = flags[p];
-        flag_publish(flag, block->id, self->clock, block->entries);
-        for (const Known &k : block->known)
-            if (self->clock[k.reader] >= k.time && flag.blocks[k.block] != k.snapshot)
-                flag_publish(flag, k.block, k.snapshot->data(), block->entries);
+        flag_publish(flag, block->cluster->first, self->clock);
+        for (const Known &k : block->cluster->known)
+            if (self->clock[k.reader] >= k.time && flag.clusters[k.first] != k.snapshot)
+                flag_publish(flag, k.first, k.snapshot->data());
         tick();
     }
     const auto waiting = flag_waiters.equal_range(p);
@@ -233,7 +245,7 @@ void global_release_add(u32 *p, u32 value) {
 }
 
 void wait_for_predecessor() {
-    self->clock[block->predecessor_entry] = 1;
+    learn(self->clock, block->predecessor_entry, 1);
     self->version++;
 }
 void allow_successor() {}

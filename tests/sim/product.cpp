@@ -90,9 +90,9 @@ static void add_product(u32 columns) {
 static void happen(Warp &warp, WarpProduct &op) {
     const Product &first = op.of[0];
     static Clock view;
-    view.assign(block->entries, 0);
+    view.assign(block->words, 0);
     if (op.view) view = *op.view;
-    view[block->warp_entry + warp.id] = op.time;
+    learn(view.data(), block->warp_entry + warp.id, op.time);
     const Operands operands = {op, {block->warp_entry + warp.id, op.time, view.data(), false}};
     if (first.a_in_registers)
         operands.read_registers();
@@ -167,7 +167,7 @@ static Snapshot view_of(Warp &warp) {
     u64 version = 0;
     for (u32 lane = 0; lane < WARP; lane++) version += lanes[lane].version;
     if (!warp.view || warp.view_version != version) {
-        auto joined = std::make_shared<Clock>(block->entries, 0);
+        auto joined = std::make_shared<Clock>(block->words, 0);
         for (u32 lane = 0; lane < WARP; lane++) join(joined->data(), lanes[lane].clock);
         warp.view = joined;
         warp.view_version = version;
@@ -245,9 +245,9 @@ void wgmma_wait(u32 pending) {
     wait_pc = CALLER;
     complete_below = below;
     gather(Kind::PRODUCT_WAIT, nullptr, complete_wait, CALLER);
-    u32 &known = self->clock[block->warp_entry + self->warp->id];
-    if (known != self->warp->completed_time) {
-        known = self->warp->completed_time;
+    const u32 entry = block->warp_entry + self->warp->id;
+    if (self->clock[entry] != self->warp->completed_time) {
+        learn(self->clock, entry, self->warp->completed_time);
         self->version++;
     }
     auto &flights = self->flights;

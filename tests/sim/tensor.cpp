@@ -7,8 +7,8 @@ namespace sim {
 
 constexpr u64 MAGIC = 0x70616d726f736e74;
 
-static std::shared_ptr<Copy> new_box(CopyKind kind, const void *map, u32 shared, u32 barrier, const int *coordinates,
-                                     u32 rank, const void *pc) {
+std::shared_ptr<Copy> new_box(CopyKind kind, const void *map, u32 shared, u32 barrier, const int *coordinates, u32 rank,
+                              const void *pc) {
     auto copy = copy_new(kind, shared, barrier, pc);
     copy->tensor = true;
     if (reinterpret_cast<size_t>(map) % 64) find("misaligned tensor map", pc, nullptr, "%p", map);

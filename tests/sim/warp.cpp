@@ -9,8 +9,8 @@
 
 namespace sim {
 
-static const char *const NAMES[] = {"",         "a shuffle", "a vote",   "warp_sync",
-                                    "ldmatrix", "stmatrix",  "mma.sync", "wgmma.wait_group"};
+static const char *const NAMES[] = {"",         "a shuffle", "a vote",           "warp_sync",   "ldmatrix",
+                                    "stmatrix", "mma.sync",  "wgmma.wait_group", "cluster_sync"};
 
 template <class T> static T &operand(u32 lane) {
     return *static_cast<T *>(self->warp->operands[lane]);
@@ -87,14 +87,12 @@ static void complete_sync() {
     if (options.no_hazards) return;
     static Clock joined;
     Fiber *lanes = &block->fibers[self->warp->id * WARP];
-    joined.assign(block->entries, 0);
+    joined.assign(block->words, 0);
     for (u32 lane = 0; lane < WARP; lane++) join(joined.data(), lanes[lane].clock);
     for (u32 lane = 0; lane < WARP; lane++) {
         Fiber &f = lanes[lane];
-        memcpy(f.clock, joined.data(), block->entries * sizeof(u32));
-        f.clock[f.index]++;
-        f.version++;
-        f.tick_before_access = false;
+        memcpy(f.clock, joined.data(), block->words * sizeof(u32));
+        tick(f);
     }
 }
 void sync_warp() {

@@ -10,7 +10,8 @@ using f32 = float;
 using u64 = unsigned long long;
 
 #define DEVICE inline __attribute__((always_inline))
-#define KERNEL(threads, blocks_per_sm) extern "C" void
+#define KERNEL(threads, blocks_per_sm) SIM_CLUSTER(1) extern "C" void
+#define CLUSTER_KERNEL(threads, cluster) SIM_CLUSTER(cluster) extern "C" void
 #define PARAMETER const
 
 struct alignas(16) Vector4 {

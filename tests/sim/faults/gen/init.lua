@@ -28,7 +28,8 @@ for file in read("templates/faults.cu"):gmatch('include "(cases/[^"]+)"') do
   for name, marks, kind in read("templates/" .. file):gmatch('case == "([%l_]+)" then %-%- ([^\n]-)finds ([^\n]+)') do
     gen.names[#gen.names + 1] = name
     gen.cases[name] = {
-      kind = kind, threads = tonumber(marks:match("threads=(%d+)")) or 64, blocks = tonumber(marks:match("blocks=(%d+)")) or 1,
+      kind = kind, threads = tonumber(marks:match("threads=(%d+)")) or 64,
+      cluster = tonumber(marks:match("cluster=(%d+)")) or 1, blocks = tonumber(marks:match("blocks=(%d+)") or marks:match("cluster=(%d+)")) or 1,
       deterministic = marks:find("deterministic", 1, true) ~= nil, programmatic = marks:find("programmatic", 1, true) ~= nil,
     }
   end
@@ -47,6 +48,7 @@ end
 function gen.source(spec, options)
   local facts = gen.kernel(spec)
   local names = { case = case_of(spec), entry = facts.entry, threads = facts.threads, cc = 90, dtype = "bf16",
+    cluster = gen.cases[case_of(spec)].cluster,
     budget = { wgmma_columns = {} }, ptx = {} }
   return ("// --spec '%s'\n"):format(spec) .. template.expand("faults.cu", names, { read = read, lines = options and options.lines })
 end

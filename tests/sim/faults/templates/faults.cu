@@ -7,6 +7,7 @@
 //% include "ptx/sync.cuh"
 //% include "ptx/mbarrier.cuh"
 //% include "ptx/tma.cuh"
+//% include "ptx/cluster.cuh"
 //% include "ptx/warpgroup.cuh"
 //% include "ptx/wgmma.cuh"
 
@@ -66,6 +67,16 @@ struct Fault {
         }
         block_sync();
     }
+    //% if cluster > 1 then
+    DEVICE void start_pair(u32 arrivals) const {
+        start_barriers(arrivals);
+        cluster_sync();
+    }
+    // What is at `offset` in the other block.
+    DEVICE u32 peer(u32 offset) const { return peer_address(shared + offset, cluster_rank() ^ 1); }
+    // A word of each block's own, for what it has read.
+    DEVICE void keep(u32 value) const { store(global + 512 + block_index() * ALL + thread, static_cast<float>(value)); }
+    //% end -- cluster
 
     DEVICE void run() const {
         //% include "cases/memory.cuh"
@@ -73,7 +84,12 @@ struct Fault {
         //% include "cases/barriers.cuh"
         //% include "cases/products.cuh"
         //% include "cases/threads.cuh"
+        //% include "cases/clusters.cuh"
     }
 };
 
+//% if cluster > 1 then
+CLUSTER_KERNEL($(threads), $(cluster)) $(entry)(PARAMETER Arguments args) { Fault(args).run(); }
+//% else
 KERNEL($(threads), 1) $(entry)(PARAMETER Arguments args) { Fault(args).run(); }
+//% end -- cluster
