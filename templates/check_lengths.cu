@@ -41,8 +41,10 @@ DEVICE void check_entry(Finding &finding, const Lengths &cu, const Lengths &used
         if (index == 0) finding.note(here != 0, index, side + LENGTHS_START_NOT_ZERO, here);
         finding.note(here > rows, index, side + LENGTHS_BEYOND_ROWS, here);
         if (index < batch) {
-            slot = read_length(cu, index + 1) - here;
-            finding.note(slot < 0, index + 1, side + LENGTHS_DECREASING, slot + here);
+            const i64 next = read_length(cu, index + 1);
+            finding.note(next < here, index + 1, side + LENGTHS_DECREASING, next);
+            // Wraps only from a negative entry, which is itself a fault, and reported first.
+            slot = next < here ? -1 : static_cast<i64>(static_cast<u64>(next) - static_cast<u64>(here));
         }
     }
     if (index == batch) return;

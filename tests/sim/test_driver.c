@@ -136,6 +136,97 @@ START_TEST(the_driver_refuses) {
 }
 END_TEST
 
+// ---- lengths -------------------------------------------------------------------------------------------------------
+
+#define ROWS_Q 70
+#define ROWS_K 90
+
+// What cu_seqlens and seqused may hold: often small, else whatever arithmetic might trip over.
+static int64_t any_length(uint64_t *state, bool wide) {
+    static const int64_t edges[] = {-1,        1,         ROWS_Q,        ROWS_K,        ROWS_K + 1,    INT32_MAX,
+                                    INT32_MIN, 1LL << 30, INT64_MAX,     INT64_MIN,     INT64_MIN + 5, 1LL << 32,
+                                    0,         64,        INT64_MAX - 9, INT64_MAX / 2, INT64_MIN / 2, 65};
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t roll = *state >> 33;
+    const int64_t value =
+        roll % 3 ? (int64_t)(roll / 3 % (ROWS_K + 2)) : edges[roll / 3 % (sizeof edges / sizeof *edges)];
+    return wide ? value : (int32_t)value;
+}
+
+static void upload_length(const struct harness *harness, int tensor, int64_t index, int64_t value) {
+    const struct tensor_image *image = &harness->host.images[tensor];
+    const int32_t narrow = (int32_t)value;
+    const void *from = image->element == 8 ? (const void *)&value : &narrow;
+    const size_t at = image->offset + (size_t)index * image->element;
+    memcpy(image->bytes + at, from, image->element);
+    unit_ok(vf_dev_upload(harness->context, (char *)harness->bases[tensor] + at, from, image->element));
+}
+
+// Lengths of any kind: checked mode finds on the device what the host finds, in the same words; unchecked both passes end, and a
+// finding of the simulator (memory that is no one's, a hang) would fail their launches. Sequences overlap, so no races are looked for.
+static void try_any_lengths(const struct problem *problem, int compute) {
+    const vf_options host_options = {.backend = VF_BACKEND_CPU};
+    const struct sim_device device = {.compute = compute,
+                                      .multiprocessors = 2,
+                                      .quiet = true,
+                                      .options = {.seed = 5, .cache = CACHE, .no_hazards = true}};
+    const vf_options options = {.backend = VF_BACKEND_CUDA, .cache_dir = CACHE "/library"};
+    const int tensors[] = {TENSOR_CU_Q, TENSOR_CU_K, TENSOR_USED_Q, TENSOR_USED_K};
+    vf_context *context = NULL, *host = NULL;
+    struct harness harness;
+    uint64_t state = (uint64_t)compute;
+    int broken = 0;
+    sim_driver_reset(&device);
+    unit_ok(vf_dev_open_with_api(&options, sim_cuda(), sim_nvrtc(), &context));
+    unit_ok(vf_open(&host_options, &host));
+    unit_ok(harness_create(context, problem, 0, 1, &harness));
+    void *host_bases[TENSOR_COUNT];
+    for (int i = 0; i < TENSOR_COUNT; i++) host_bases[i] = harness.host.images[i].bytes;
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < 4; i++) {
+            for (int64_t b = 0; b < problem->batch + (i < 2); b++) {
+                const bool start = i < 2 && b == 0 && round % 4;
+                upload_length(&harness, tensors[i], b, start ? 0 : any_length(&state, problem->int64_lengths));
+            }
+        }
+        vf_forward_args args;
+        char expected[256];
+        tensors_forward_args(problem, &harness.host, host_bases, &args);
+        args.problem.check = VF_CHECK_DEVICE;
+        const vf_status status = vf_forward(host, &args);
+        snprintf(expected, sizeof expected, "%s", vf_last_error());
+        harness.checked = true;
+        const vf_status found = harness_forward(&harness);
+        ck_assert_msg(found == status && (!status || !strcmp(vf_last_error(), expected)), "round %d: %s, not %s: %s",
+                      round, vf_last_error(), vf_status_name(status), expected);
+        broken += status == VF_ERROR_LENGTHS;
+        harness.checked = false;
+        unit_ok(harness_forward(&harness));
+        unit_ok(harness_backward(&harness));
+    }
+    ck_assert_int_gt(broken, 25);
+    harness_free(&harness);
+    vf_close(host);
+    close_simulator(context);
+}
+
+START_TEST(lengths_of_any_kind) {
+    static const char *const lines[] = {
+        "--seqlens-q 20,20,30 --seqlens-k 30,30,30 --seqused-q 20,20,30 --seqused-k 9,9,9 "
+        "--heads-q 4 --heads-k 1 --head-dim 32 --causal --deterministic --backward",
+        "--seqlens-q 20,20,30 --seqlens-k 30,30,30 --seqused-q 20,20,30 --seqused-k 9,9,9 "
+        "--int64-lengths --heads-q 2 --head-dim 64 --window 40,3 --backward"};
+    for (int i = 0; i < 4; i++) {
+        struct problem problem = problem_of(lines[i % 2]);
+        ck_assert(problem.rows_q == ROWS_Q && problem.rows_k == ROWS_K);
+        try_any_lengths(&problem, i < 2 ? 90 : 80);
+        problem_free(&problem);
+    }
+}
+END_TEST
+
+// ---- failures ------------------------------------------------------------------------------------------------------
+
 // Memory, both passes in checked mode, results: up to the first failure.
 static vf_status run_everything(vf_context *context, const struct problem *problem, struct harness *harness) {
     *harness = (struct harness){.context = NULL};
@@ -176,4 +267,4 @@ START_TEST(every_driver_call_fails_once) {
 END_TEST
 
 UNIT_MAIN("sim_driver", results_are_the_oracles, graphs_run_again, a_finding_fails_the_launch, the_driver_refuses,
-          every_driver_call_fails_once)
+          lengths_of_any_kind, every_driver_call_fails_once)
