@@ -75,12 +75,13 @@ local function kernel_facts(kernel, request)
   return {
     maps = facts.maps or {}, boxes = table.concat(boxes, ","),
     name = kernel.name, spec = kernel_spec(kernel, request), entry = kernels.entry(kernel, request), threads = facts.threads,
-    shared_bytes = facts.shared_bytes, blocks_per_sm = facts.blocks_per_sm, registers = facts.registers, budget = facts,
+    shared_bytes = facts.shared_bytes, blocks_per_sm = facts.blocks_per_sm, cluster = facts.cluster or 1, registers = facts.registers,
+    budget = facts,
   }
 end
 
 -- { name, family, tile_m, tile_n, numeric, shared_per_block, kernels = { { name, spec, entry, threads, shared_bytes, blocks_per_sm,
--- registers, maps, boxes, budget }, ... } } in launch order. maps: the tensor maps that its arguments begin with, { operand, rows of a
+-- cluster, registers, maps, boxes, budget }, ... } } in launch order. maps: the tensor maps that its arguments begin with, { operand, rows of a
 -- box } each; boxes: the same as text, "q:64,k:80,v:80". Plans of one request whose `numeric` is equal give equal bits; shared_per_block is
 -- the architecture's. pass=check arch=... is checked mode's kernel.
 function gen.plan(spec)

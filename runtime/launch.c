@@ -41,6 +41,9 @@ static int64_t divide_up(int64_t value, int64_t by) {
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 // Rows of dQ accumulators: those of all sequences with more keys than a tile, each rounded up to whole tiles. At most
 // as many sequences can have that many keys as fit into all keys.
@@ -305,17 +308,20 @@ static void pack_post(const struct call *call, const struct layout *layout, stru
 
 // ---- launching -----------------------------------------------------------------------------------------------------
 
-// A kernel whose grid is smaller than the device takes less room there. `items` is an upper bound of what its blocks
-// draw from.
+unsigned launch_grid(int64_t device_blocks, int64_t cluster, int64_t tiles, int64_t heads) {
+    const int64_t most = larger(device_blocks / cluster, 1);
+    return (unsigned)((tiles >= most ? most : smaller(most, tiles * heads)) * cluster);
+}
+
+// A kernel whose grid is smaller than the device takes less room there. `tiles` is an upper bound.
 static unsigned grid_of(const struct call *call, const struct layout *layout, const struct variant *variant,
                         int index) {
     const struct source_plan *plan = &variant->choice.plan;
     const enum role role = variant->roles[index];
     const bool by_k = role == ROLE_BACKWARD || role == ROLE_BACKWARD_SM90;
     const int64_t rows = by_k ? call->total_k : call->total_q;
-    const int64_t blocks = rows / (by_k ? plan->tile_n : plan->tile_m) + layout->entries;
-    const int64_t most = variant->grid[index];
-    return (unsigned)(blocks >= most ? most : smaller(most, blocks * call->heads_q));
+    const int64_t tiles = rows / (by_k ? plan->tile_n : plan->tile_m) + layout->entries;
+    return launch_grid(variant->grid[index], plan->kernels[index].cluster, tiles, call->heads_q);
 }
 
 static vf_status launch(const struct call *call, const struct variant *variant, int index, const struct scope *scope,

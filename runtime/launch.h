@@ -29,6 +29,10 @@ vf_status launch_layout(const struct call *call, int tile_m, int tile_n, struct 
 // Whether the call has outputs with elements to write.
 bool launch_writes(const struct call *call);
 
+// Blocks of a persistent kernel, in whole clusters: no more than the device holds at once, but one cluster always, and no more than there is
+// work for, of which a cluster draws one of tiles * heads items at a time.
+unsigned launch_grid(int64_t device_blocks, int64_t cluster, int64_t tiles, int64_t heads);
+
 // VF_ERROR_WORKSPACE.
 vf_status launch_check_workspace(const struct call *call, size_t needed);
 

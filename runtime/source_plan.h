@@ -22,6 +22,7 @@
     NUMBER(threads)       /* a block */                          \
     NUMBER(shared_bytes)  /* dynamic shared memory of a block */ \
     NUMBER(blocks_per_sm) /* that fit, by the budget */          \
+    NUMBER(cluster)       /* blocks that start together */       \
     NUMBER(registers)     /* a thread, by the budget */
 
 // Checked mode's plan (pass=check) has neither family nor tiles.

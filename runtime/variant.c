@@ -300,6 +300,7 @@ static vf_status fill(struct variants *variants, const struct scope *scope, stru
     for (int i = 0; i < plan->kernel_count; i++) {
         const struct source_kernel *facts = &plan->kernels[i];
         VF_TRY(role_of(facts->name, &variant->roles[i]));
+        VF_REQUIRE(facts->cluster > 0, VF_ERROR_INTERNAL, "kernel '%s' has clusters of no blocks", facts->name);
         VF_TRY(tensor_map_read(facts->boxes, variant->maps[i].boxes, &variant->maps[i].count));
         const vf_status status = kernels_get(variants->kernels, spec, facts, &variant->kernels[i]);
         if (status == VF_ERROR_NO_COMPILER) status_prefix("%s: ", plan->name);

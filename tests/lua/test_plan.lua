@@ -56,7 +56,7 @@ test("every kernel of a plan has whole launch facts within the limits", function
     local limits = arch.parse(name)
     for _, spec in ipairs { FORWARD, BACKWARD } do
       for _, kernel in ipairs(assert(gen.plan(with(spec, "arch", name))).kernels) do
-        for _, fact in ipairs { "threads", "shared_bytes", "blocks_per_sm", "registers" } do
+        for _, fact in ipairs { "threads", "shared_bytes", "blocks_per_sm", "cluster", "registers" } do
           equal(math.type(kernel[fact]), "integer")
         end
         assert(kernel.threads % 32 == 0 and kernel.threads <= limits.threads_per_block)
@@ -122,7 +122,7 @@ end)
 test("a kernel's facts are the plan's", function()
   for _, kernel in ipairs(gen.plan(BACKWARD).kernels) do
     local facts = assert(gen.kernel(kernel.spec))
-    for _, name in ipairs { "name", "spec", "entry", "threads", "shared_bytes", "blocks_per_sm", "registers" } do
+    for _, name in ipairs { "name", "spec", "entry", "threads", "shared_bytes", "blocks_per_sm", "cluster", "registers" } do
       equal(facts[name], kernel[name])
     end
   end

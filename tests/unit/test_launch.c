@@ -262,6 +262,22 @@ START_TEST(grids_are_capped_and_never_zero) {
 }
 END_TEST
 
+START_TEST(grids_are_whole_clusters) {
+    static const struct {
+        int64_t device_blocks, cluster, tiles, heads;
+        unsigned grid;
+    } cases[] = {
+        {132, 1, 1, 1, 1},      {132, 1, 20, 4, 80},   {132, 1, 200, 4, 132}, {132, 1, INT64_MAX, 8, 132},
+        {132, 2, 1, 1, 2},      {132, 2, 5, 3, 30},    {132, 2, 65, 1, 130},  {132, 2, 67, 1, 132},
+        {131, 2, 1000, 9, 130}, {1, 2, 1000, 9, 2},    {3, 2, 7, 1, 2},       {132, 4, 33, 1, 132},
+        {130, 4, 1000, 1, 128}, {2, 4, 1, INT_MAX, 4},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
+        ck_assert_uint_eq(launch_grid(cases[i].device_blocks, cases[i].cluster, cases[i].tiles, cases[i].heads),
+                          cases[i].grid);
+}
+END_TEST
+
 // ---- empty problems ------------------------------------------------------------------------------------------------
 
 START_TEST(nothing_to_write_launches_nothing) {
@@ -360,5 +376,5 @@ END_TEST
 UNIT_MAIN("launch", forward_arguments, batched_arguments, backward_arguments, a_large_batch_is_shared_out,
           no_programmatic_launch_before_9_0, layout_is_monotone_and_aligned, accumulators_hold_every_split,
           layout_refuses_what_does_not_fit, workspace_of_bounds_serves_less, grids_are_capped_and_never_zero,
-          nothing_to_write_launches_nothing, rows_without_sequences_are_filled, slots_that_are_not_there_have_no_rows,
-          checked_mode_reports_and_launches_nothing)
+          grids_are_whole_clusters, nothing_to_write_launches_nothing, rows_without_sequences_are_filled,
+          slots_that_are_not_there_have_no_rows, checked_mode_reports_and_launches_nothing)

@@ -29,7 +29,7 @@ static void make_tree(const char *init) {
 #define KERNEL                                                                                                       \
     "{ name = 'main', spec = 'kernel=main', entry = 'vf_main', boxes = '', threads = other.threads, shared_bytes = " \
     "4096.0, "                                                                                                       \
-    "blocks_per_sm = 2, registers = 255 }"
+    "blocks_per_sm = 2, cluster = 1, registers = 255 }"
 #define TREE                                                                  \
     "local other = require 'gen.other'\n"                                     \
     "local gen = {}\n"                                                        \
