@@ -45,7 +45,8 @@ static Block &resolve(u32 &address, const void *pc) {
 
 void visit(u32 entry, u32 time, const void *pc) {
     if (!block->live)
-        find("access to a block that has ended", pc, nullptr, "%s, block %u", who(entry).c_str(), block->id);
+        find("block ended too early", pc, nullptr, "%s accesses block %u, which has ended", who(entry).c_str(),
+             block->id);
     if (block->visits.empty()) block->visits.assign(block->entries, 0);
     block->visits[entry] = std::max(block->visits[entry], time);
 }
@@ -54,8 +55,7 @@ void check_visits(const Block &b) {
     for (const auto &other : b.cluster->blocks)
         for (const auto &copy : other->copies)
             if (copy->target == &b && other.get() != &b)
-                find("end of a block that another one still accesses", copy->pc, nullptr,
-                     "a copy to shared %#x has not arrived",
+                find("block ended too early", copy->pc, nullptr, "a copy to shared %#x has not arrived",
                      copy->kind == CopyKind::LOAD ? copy->shared : copy->peer_shared);
     if (options.no_hazards || b.visits.empty()) return;
     std::vector<u32> known(b.entries);
@@ -63,8 +63,8 @@ void check_visits(const Block &b) {
         for (u32 i = 0; i < b.entries; i++) known[i] = std::max(known[i], f.clock[i + b.weak]);
     for (u32 i = 0; i < b.entries; i++)
         if (b.visits[i] > known[i])
-            find("end of a block that another one still accesses", nullptr, nullptr,
-                 "the last access by %s is not ordered before it", who(i).c_str());
+            find("block ended too early", nullptr, nullptr, "the last access by %s is not ordered before it",
+                 who(i).c_str());
 }
 
 // ---- the cluster's barrier --------------------------------------------------------------------------------------------

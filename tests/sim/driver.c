@@ -55,6 +55,7 @@ static int cuGetErrorName(int result, const char **text) {
     const int stubs = stub_cuda()->cuGetErrorName(result, text);
     if (result == SIM_LAUNCH_FAILED) *text = "CUDA_ERROR_LAUNCH_FAILED";
     if (result == SIM_INVALID_IMAGE) *text = "CUDA_ERROR_INVALID_IMAGE";
+    if (result == SIM_INVALID_CLUSTER_SIZE) *text = "CUDA_ERROR_INVALID_CLUSTER_SIZE";
     return stubs;
 }
 static int cuGetErrorString(int result, const char **text) {
@@ -277,6 +278,7 @@ static int cuLaunchKernelEx(const struct cuda_launch_config *config, CUfunction 
     if (!config->grid_x || config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 ||
         !config->block_x || (int)config->block_x > facts->threads || (int)config->shared_bytes > function->shared_bytes)
         return stub_misuse(CUDA_RESULT_INVALID_VALUE);
+    if (config->grid_x % (unsigned)facts->cluster) return stub_misuse(SIM_INVALID_CLUSTER_SIZE);
     bool programmatic = false;
     for (unsigned i = 0; i < config->attribute_count; i++) {
         if (config->attributes[i].id == CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION)

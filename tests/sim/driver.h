@@ -12,8 +12,9 @@
 #include "engine.h"
 #include "stub_cuda.h"
 
-#define SIM_LAUNCH_FAILED 719  // CUDA_ERROR_LAUNCH_FAILED
-#define SIM_INVALID_IMAGE 200  // CUDA_ERROR_INVALID_IMAGE
+#define SIM_LAUNCH_FAILED 719         // CUDA_ERROR_LAUNCH_FAILED
+#define SIM_INVALID_IMAGE 200         // CUDA_ERROR_INVALID_IMAGE
+#define SIM_INVALID_CLUSTER_SIZE 912  // CUDA_ERROR_INVALID_CLUSTER_SIZE
 
 struct sim_device {
     int compute;  // 90 = 9.0

@@ -76,6 +76,13 @@ struct Fault {
     DEVICE u32 peer(u32 offset) const { return peer_address(shared + offset, cluster_rank() ^ 1); }
     // A word of each block's own, for what it has read.
     DEVICE void keep(u32 value) const { store(global + 512 + block_index() * ALL + thread, static_cast<float>(value)); }
+    DEVICE const float *other_word() const { return global + 512 + (block_index() ^ 1) * ALL + thread; }
+    // Shared memory from 0 on to the other block's from 4096 on.
+    DEVICE void copy_all() const {
+        if (thread != 0) return;
+        mbarrier_arrive_expect(shared + BARRIER, 1024);
+        bulk_copy_peer(peer(4096), shared, 1024, peer(BARRIER));
+    }
     //% end -- cluster
 
     DEVICE void run() const {
