@@ -46,7 +46,7 @@ struct options {
     const char *specs, *output, *emit;
     bool dry_run, worker;
     // tune
-    const char *strategy, *time_budget, *devices, *merge, *held_out;
+    const char *strategy, *time_budget, *devices, *merge, *held_out, *rows;
     int64_t limit;
     bool go_on;
     // cache

@@ -114,12 +114,16 @@ static const struct option own_options[] = {
      "halving: rounds that halve the field; exhaustive: everything, equally long; random: a sample, equally long "
      "(halving)"},
     {"budget", "TIME", TEXT, GROUP_VERB, TUNE, 0, FIELD(time_budget),
-     "of measuring in all: 90s, 10m, 1h (20s for each pass of a problem)"},
+     "of the whole sweep, compiling included: 90s, 10m, 1h (none; a pass of a problem is timed for 20s at most)"},
     {"limit", "N", COUNT, GROUP_VERB, TUNE, 0, FIELD(limit),
      "candidates of a pass of a problem, rows not counted (64)"},
+    {"set", "KNOB=N", LIST, GROUP_VERB, TUNE, 0, FIELD(set),
+     "only candidates with this knob, and rows; may be repeated"},
     {"devices", "N,...", TEXT, GROUP_VERB, TUNE, 0, FIELD(devices), "devices that share the problems (--device)"},
     {"merge", "FILE", TEXT, GROUP_VERB, TUNE, 0, FIELD(merge),
      "measure nothing: rows from a journal and those given as arguments"},
+    {"rows", "FILE", TEXT, GROUP_VERB, TUNE, 0, FIELD(rows),
+     "propose none, but write the rows of FILE with what was measured of each, and print how they did"},
     {"held-out", "TEXT", TEXT, GROUP_VERB, TUNE, 0, FIELD(held_out),
      "measure shapes whose name contains TEXT, but make no rows of them: print what they lose; 'each': every one in "
      "turn"},

@@ -10,8 +10,6 @@
 #include "tune_sweep.h"
 #include "varflash/varflash_dev.h"
 
-#define PASS_SECONDS 20
-
 static int read_budget(const char *text, double *seconds) {
     char *end = NULL;
     *seconds = text ? strtod(text, &end) : 0;
@@ -46,6 +44,7 @@ static void free_sweep(struct sweep *sweep) {
         }
         free(item->candidates);
         free(item->check);
+        free(item->row);
         vf_dev_text_free(item->request);
     }
     for (size_t i = 0; i < sweep->kernels.count && sweep->sentences; i++) free(sweep->sentences[i]);
@@ -59,24 +58,23 @@ static void free_sweep(struct sweep *sweep) {
     pthread_mutex_destroy(&sweep->lock);
 }
 
-static void print_resume(const struct options *options) {
+static void print_resume(const struct options *options, const char *why) {
     struct buf command = {0};
     buf_text(&command, "varflash");
     for (int i = 1; i < options->argc; i++) buf_printf(&command, " %s", options->argv[i]);
-    output_error("interrupted; this goes on: %s%s", buf_string(&command), options->go_on ? "" : " --resume");
+    output_error("%s; this goes on: %s%s", why, buf_string(&command), options->go_on ? "" : " --resume");
     buf_free(&command);
 }
 
 static int tune(struct sweep *sweep) {
     const struct options *options = sweep->options;
-    double budget;
-    int code = read_budget(options->time_budget, &budget);
+    sweep->start = output_seconds();
+    int code = read_budget(options->time_budget, &sweep->budget);
     if (!code) code = tune_make_items(sweep);
     if (code || options->dry_run) {
         if (!code) print_plan(sweep);
         return code;
     }
-    sweep->seconds = budget > 0 ? budget / (double)sweep->item_count : PASS_SECONDS;
     sweep->codes = output_realloc(NULL, (sweep->kernels.count + 1) * sizeof(*sweep->codes));
     sweep->sentences = calloc(sweep->kernels.count + 1, sizeof(*sweep->sentences));
     for (size_t i = 0; i < sweep->kernels.count; i++) sweep->codes[i] = -1;
@@ -86,9 +84,10 @@ static int tune(struct sweep *sweep) {
     tune_measure(sweep);
     code = tune_write_results(options, sweep->records);
     if (command_interrupted()) {
-        print_resume(options);
+        print_resume(options, "interrupted");
         return CODE_INTERRUPTED;
     }
+    if (sweep->left) print_resume(options, "the budget is used up");
     return sweep->code ? sweep->code : code;
 }
 

@@ -10,8 +10,9 @@
 
 // A process of the sweep: compiles a kernel (its spec), or is told what to measure:
 //     problem INDEX DEVICE               of the command line's problems; device -1: the options' own
-//     verify PASS KNOBS                  answers nothing, or what is wrong
-//     time PASS SECONDS KNOBS|KNOBS...   answers a line for each: its times in milliseconds, interleaved with the others'
+//     verify PASS all|some KNOBS         answers nothing, or what is wrong: with all of a small result, or with samples
+//     time PASS SECONDS ROUNDS MS KNOBS|KNOBS...   answers a line for each: its times in milliseconds, interleaved with the others'; ROUNDS
+//                                        at most, SECONDS if they fit, and one time alone for who takes longer than MS
 int tune_worker(const struct options *options, const struct problem_list *list);
 
 // A problem of the same request with lengths that the oracle has done in a moment: short, long, one, uneven.
@@ -25,7 +26,16 @@ extern const char *const tune_state_names[TUNE_STATES];
 // replaces an earlier one.
 #define TUNE_JOURNAL ".journal"
 int tune_read_journal(const char *path, cJSON *records);
-const cJSON *tune_find_record(const cJSON *records, const char *problem, const char *pass, const char *knobs);
+
+// The records that no later one replaces, found by what they are about. It points into them.
+struct tune_entry;
+struct tune_index {
+    struct tune_entry *list;
+    size_t count;
+};
+struct tune_index tune_index_make(const cJSON *records);
+const cJSON *tune_index_find(const struct tune_index *index, const char *problem, const char *pass, const char *knobs);
+void tune_index_free(struct tune_index *index);
 
 // Writes the rows that the records propose, and beside them FILE.t4.json. With a report: the page. 0 or an exit code.
 int tune_write_results(const struct options *options, const cJSON *records);

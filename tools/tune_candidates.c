@@ -1,4 +1,5 @@
 // tune_candidates.c - what a sweep measures: for each pass of a problem the rows there are and a sample of what the generator can make.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static void add_candidate(struct sweep *sweep, struct item *item, const char *kn
     item->candidates[item->count++] = candidate;
 }
 
-// Marks the candidate that a call gets now: explain names its knobs.
+// Marks the candidate that a call gets now: explain names its knobs, and the row.
 static void mark_served(struct sweep *sweep, struct item *item) {
     static char text[1 << 16];
     struct command_call call;
@@ -72,11 +73,26 @@ static void mark_served(struct sweep *sweep, struct item *item) {
                        : vf_explain_forward(sweep->context, &call.forward, arch, text, sizeof(text), &length);
     cJSON *json = status ? NULL : cJSON_Parse(text);
     const cJSON *knobs = cJSON_GetObjectItemCaseSensitive(json, "knobs");
+    const cJSON *row = cJSON_GetObjectItemCaseSensitive(json, "row");
     char *wanted = cJSON_IsString(knobs) ? in_order(knobs->valuestring) : NULL;
+    if (cJSON_IsString(row)) item->row = output_copy(row->valuestring);
     for (size_t i = 0; wanted && i < item->count; i++)
         item->candidates[i].served = !strcmp(item->candidates[i].knobs, wanted);
     free(wanted);
     cJSON_Delete(json);
+}
+
+// Whether a line of knobs has those that --set asks for.
+static bool is_wanted(const struct options *options, const char *line) {
+    for (size_t i = 0; i < options->set.count; i++) {
+        const size_t length = strlen(options->set.items[i]);
+        const char *at = line;
+        while ((at = strstr(at, options->set.items[i])) &&
+               ((at != line && at[-1] != ' ') || (at[length] && at[length] != ' ')))
+            at++;
+        if (!at) return false;
+    }
+    return true;
 }
 
 // Marks `wanted` lines, equally many of each family; a family's lines are together and begin with its name.
@@ -97,7 +113,9 @@ static vf_status add_space(struct sweep *sweep, struct item *item) {
     struct texts lines = {0};
     vf_status status = vf_dev_space(sweep->context, item->request, &text);
     if (status) return status;
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) texts_add(&lines, line);
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (is_wanted(sweep->options, line)) texts_add(&lines, line);
+    }
     bool *marked = calloc(lines.count + 1, sizeof(*marked));
     const bool all = sweep->options->strategy && !strcmp(sweep->options->strategy, "exhaustive");
     if (marked) sample(&lines, all ? lines.count : (size_t)sweep->options->limit, marked);
@@ -110,27 +128,61 @@ static vf_status add_space(struct sweep *sweep, struct item *item) {
     return VF_OK;
 }
 
-static vf_status add_item(struct sweep *sweep, size_t index, bool backward) {
-    struct item item = {.index = index, .backward = backward};
-    struct problem small;
-    struct buf flags = {0};
+// What is measured depends on the request alone.
+static void copy_candidates(struct item *item, const struct item *from) {
+    item->count = from->count;
+    item->candidates = output_realloc(NULL, (from->count + 1) * sizeof(*from->candidates));
+    for (size_t i = 0; i < from->count; i++) {
+        item->candidates[i] = from->candidates[i];
+        item->candidates[i].knobs = output_copy(from->candidates[i].knobs);
+    }
+}
+
+static vf_status find_candidates(struct sweep *sweep, struct item *item) {
     vf_dev_list rows = {0};
-    vf_status status = command_request(sweep->context, sweep->options, &sweep->list->items[index], backward,
-                                       sweep->options->arch, &item.request);
-    if (status) return status;
-    status = tune_small_problem(&sweep->list->items[index], backward, &small);
-    if (!status) problem_write_flags(&small, &flags);
-    item.check = output_copy(buf_string(&flags));
-    problem_free(&small);
-    buf_free(&flags);
-    if (status) goto out;
-    if (!vf_dev_candidates(sweep->context, item.request, &rows)) {
-        for (size_t i = 0; i < rows.count; i++) add_candidate(sweep, &item, rows.items[i], true);
+    for (item->category = 0; item->category < sweep->item_count; item->category++) {
+        const struct item *other = &sweep->items[item->category];
+        if (strcmp(other->request, item->request) != 0) continue;
+        copy_candidates(item, other);
+        return VF_OK;
+    }
+    if (!vf_dev_candidates(sweep->context, item->request, &rows)) {
+        for (size_t i = 0; i < rows.count; i++) add_candidate(sweep, item, rows.items[i], true);
     }
     vf_dev_list_free(&rows);
-    status = add_space(sweep, &item);
-    mark_served(sweep, &item);
-out:
+    return add_space(sweep, item);
+}
+
+// The problem by which its candidates are checked, as flags.
+static vf_status describe_check(const struct problem *problem, struct item *item) {
+    struct problem small;
+    struct buf flags = {0};
+    const vf_status status = tune_small_problem(problem, item->backward, &small);
+    if (!status) problem_write_flags(&small, &flags);
+    item->check = output_copy(buf_string(&flags));
+    problem_free(&small);
+    buf_free(&flags);
+    return status;
+}
+
+double tune_average(const struct problem *problem, bool keys) {
+    const double rows = (double)(keys ? problem->rows_k : problem->rows_q), batch = (double)problem->batch;
+    if (!problem->batch) return 0;
+    return (keys ? problem->batched_k : problem->batched_q) ? rows : rows / batch;
+}
+
+static vf_status add_item(struct sweep *sweep, size_t index, bool backward) {
+    const struct options *options = sweep->options;
+    const struct problem *problem = &sweep->list->items[index];
+    struct item item = {.index = index, .backward = backward};
+    vf_status status = command_request(sweep->context, options, problem, backward, options->arch, &item.request);
+    if (status) return status;
+    item.size = log2(fmax(tune_average(problem, false), 1)) + log2(fmax(tune_average(problem, true), 1));
+    item.held_out =
+        options->held_out && strcmp(options->held_out, "each") != 0 && strstr(problem->name, options->held_out);
+    status = describe_check(problem, &item);
+    if (!status) status = find_candidates(sweep, &item);
+    if (!status) mark_served(sweep, &item);
     sweep->items = output_realloc(sweep->items, (sweep->item_count + 1) * sizeof(item));
     sweep->items[sweep->item_count++] = item;
     sweep->total += item.count;
@@ -156,6 +208,7 @@ int tune_make_items(struct sweep *sweep) {
             if (!sweep->code) sweep->code = options_code(status);
         }
     }
+    tune_order(sweep);
     if (sweep->item_count) return CODE_OK;
     if (!sweep->code) output_error("tune: there is nothing to tune");
     return sweep->code ? sweep->code : CODE_USAGE;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "bench.h"
 #include "command.h"
@@ -29,6 +30,7 @@ struct child {
     int device;
     const struct problem *problem;
     bool uploaded, has_forward;  // the harness is there; o and lse are
+    bool yields;                 // this process lets others go first
     struct harness harness;
     void *flush;  // more than the second-level cache
     size_t flush_size;
@@ -44,9 +46,10 @@ static void forget(struct child *child) {
 static vf_status set_problem(struct child *child, const char *text) {
     size_t index;
     int device;
-    forget(child);
     // The text was written by this program. NOLINTNEXTLINE(cert-err34-c)
     if (sscanf(text, "%zu %d", &index, &device) != 2 || index >= child->list->count) return VF_ERROR_INVALID_ARGUMENT;
+    if (child->problem == &child->list->items[index]) return VF_OK;  // its other pass
+    forget(child);
     child->problem = &child->list->items[index];
     child->device = device < 0 ? (int)child->options->device : device;
     return VF_OK;
@@ -55,8 +58,7 @@ static vf_status set_problem(struct child *child, const char *text) {
 static vf_status upload(struct child *child, bool backward) {
     vf_status status = VF_OK;
     if (!child->uploaded) {
-        status = harness_create(child->context, child->problem, child->device, (int)child->options->threads,
-                                &child->harness);
+        status = harness_create_to_time(child->context, child->problem, child->device, &child->harness);
         child->uploaded = !status;
     }
     if (!status && backward && !child->has_forward) {
@@ -68,10 +70,14 @@ static vf_status upload(struct child *child, bool backward) {
 
 // ---- verify ----------------------------------------------------------------------------------------------------------
 
-static int verify(struct child *child, bool backward, const char *knobs, struct buf *answer) {
+// "all KNOBS" or "some KNOBS"
+static int verify(struct child *child, bool backward, const char *text, struct buf *answer) {
     struct problem small;
     struct verify_result result;
+    const bool all = !strncmp(text, "all ", 4);
+    const char *knobs = text + strcspn(text, " ") + 1;
     const struct verify_options how = {.device = child->device,
+                                       .full_flops = all ? 0 : 1,
                                        .threads = (int)child->options->threads,
                                        .knobs_forward = backward ? NULL : knobs,
                                        .knobs_backward = backward ? knobs : NULL};
@@ -92,6 +98,7 @@ struct contestant {
     vf_dev_event *start, *stop;
     int64_t launches;  // for one time
     double estimate;   // of one launch, milliseconds
+    bool hopeless;     // the estimate is all the time that it is given
 };
 
 static vf_status get_workspace_size(const struct bench_pass *pass, size_t *bytes) {
@@ -133,11 +140,11 @@ static vf_status time_once(struct child *child, struct bench_pass *pass, const s
     return status;
 }
 
-// A warm-up that is measured too, to know how many times there will be.
+// After a warm-up: to know how many times there will be.
 static vf_status estimate(struct child *child, struct bench_pass *pass, struct contestant *contestant) {
     contestant->launches = 1;
     vf_status status = launch(pass, contestant, 1);
-    if (!status) status = time_once(child, pass, contestant, false, &contestant->estimate);
+    if (!status) status = time_once(child, pass, contestant, true, &contestant->estimate);
     const double wanted = SAMPLE_MS / fmax(contestant->estimate, 1e-4);
     contestant->launches = (int64_t)fmin(fmax(ceil(wanted), 1), LAUNCHES_MAX);
     return status;
@@ -152,22 +159,32 @@ static vf_status make_flush(struct child *child) {
     return status;
 }
 
+struct question {
+    double seconds, bar;
+    int rounds;
+};
+
 static vf_status time_rounds(struct child *child, struct bench_pass *pass, struct contestant *contestants, size_t count,
-                             double seconds, struct buf *answer) {
+                             const struct question *question, struct buf *answer) {
     double round_ms = 0;
     vf_status status = make_flush(child);
-    for (size_t i = 0; i < count && !status; i++) {
-        status = estimate(child, pass, &contestants[i]);
-        round_ms += contestants[i].estimate * (double)contestants[i].launches + 0.05;
+    for (size_t i = 0; i < count && !status; i++) status = estimate(child, pass, &contestants[i]);
+    for (size_t i = 0; i < count; i++) {
+        contestants[i].hopeless = contestants[i].estimate > question->bar;
+        if (!contestants[i].hopeless) round_ms += contestants[i].estimate * (double)contestants[i].launches + 0.1;
     }
-    const int rounds = (int)fmin(fmax(1e3 * seconds / fmax(round_ms, 1e-3), ROUNDS_MIN), ROUNDS_MAX);
+    const int wanted = question->rounds > ROUNDS_MIN ? question->rounds : ROUNDS_MIN;
+    const int rounds = (int)fmin(fmax(1e3 * question->seconds / fmax(round_ms, 1e-3), ROUNDS_MIN), wanted);
     double *times = output_realloc(NULL, (size_t)rounds * count * sizeof(*times));
     for (int r = 0; r < rounds && !status; r++) {
-        for (size_t i = 0; i < count && !status; i++)
+        for (size_t i = 0; i < count && !status; i++) {
+            if (contestants[i].hopeless) continue;
             status = time_once(child, pass, &contestants[i], true, &times[i * (size_t)rounds + (size_t)r]);
+        }
     }
     for (size_t i = 0; i < count && !status; i++) {
-        for (int r = 0; r < rounds; r++)
+        if (contestants[i].hopeless) buf_printf(answer, "%.6g", contestants[i].estimate);
+        for (int r = 0; r < rounds && !contestants[i].hopeless; r++)
             buf_printf(answer, "%s%.6g", r ? " " : "", times[i * (size_t)rounds + (size_t)r]);
         buf_text(answer, "\n");
     }
@@ -179,8 +196,10 @@ static int time_group(struct child *child, bool backward, char *text, struct buf
     struct contestant contestants[GROUP] = {{.knobs = NULL}};
     struct bench_pass pass = {.harness = &child->harness, .backward = backward};
     size_t count = 0, workspace = 0;
-    char *knobs = NULL;
-    const double seconds = strtod(text, &knobs);
+    char *knobs = text;
+    struct question question = {.seconds = strtod(knobs, &knobs)};
+    question.rounds = (int)strtol(knobs, &knobs, 10);
+    question.bar = strtod(knobs, &knobs);
     void *memory = NULL;
     vf_status status = upload(child, backward);
     if (!status && backward)
@@ -197,7 +216,7 @@ static int time_group(struct child *child, bool backward, char *text, struct buf
     if (!status) status = vf_dev_alloc(child->context, child->device, workspace + 256, &memory);
     args->workspace = memory;
     args->workspace_size = workspace;
-    if (!status) status = time_rounds(child, &pass, contestants, count, seconds, answer);
+    if (!status) status = time_rounds(child, &pass, contestants, count, &question, answer);
     for (size_t i = 0; i < count; i++) {
         vf_plan_destroy(contestants[i].plan);
         vf_dev_event_destroy(contestants[i].start);
@@ -211,8 +230,10 @@ static int time_group(struct child *child, bool backward, char *text, struct buf
 
 // ---- serving ---------------------------------------------------------------------------------------------------------
 
+// Compiling gives way to measuring, which wants the device's queue full.
 static int build(struct child *child, const char *spec) {
     vf_dev_built built;
+    if (!child->yields) child->yields = !setpriority(PRIO_PROCESS, 0, 10);
     const vf_status status = vf_dev_build(child->context, spec, &built);
     vf_dev_built_free(&built);
     return options_code(status);

@@ -23,7 +23,8 @@ static const cJSON *serve(const struct options *options, const struct tune_items
     size_t count = 0;
     for (size_t i = 0; i < items->count; i++) {
         const struct tune_item *other = &items->list[i];
-        if (other != item && !tune_is_held_out(options, other)) others[count++] = other;
+        const bool alike = !strcmp(tune_text(tune_first(other), "request"), tune_text(tune_first(item), "request"));
+        if (other != item && alike && !tune_is_held_out(options, other)) others[count++] = other;
     }
     struct tune_rows rows = tune_rows_choose(others, count);
     const struct tune_bucket *bucket = tune_rows_serve(&rows, item);

@@ -1,6 +1,7 @@
 // tune_items.c - see tune_items.h.
 #include "tune_items.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,14 @@ void tune_add_words(cJSON *json, const char *text, const char *const *only, size
     }
 }
 
+void tune_add_command(cJSON *json, const struct options *options) {
+    struct buf command = {0};
+    buf_text(&command, "varflash");
+    for (int i = 1; i < options->argc; i++) buf_printf(&command, " %s", options->argv[i]);
+    cJSON_AddStringToObject(json, "command", buf_string(&command));
+    buf_free(&command);
+}
+
 static unsigned log2_up(double value) {
     unsigned bits = 0;
     while ((double)(1ull << bits) < value && bits < 40) bits++;
@@ -84,7 +93,7 @@ struct tune_items tune_items_make(const cJSON *records) {
     struct tune_items items = {NULL, 0};
     for (const cJSON *record = output_first(records); record; record = record->next) {
         struct tune_item *found = NULL;
-        for (size_t i = 0; i < items.count && !found; i++) {
+        for (size_t i = items.count; i-- > 0 && !found;) {  // most records are about the last one
             if (same_item(tune_first(&items.list[i]), record)) found = &items.list[i];
         }
         if (!found) {
@@ -97,6 +106,18 @@ struct tune_items tune_items_make(const cJSON *records) {
     }
     for (size_t i = 0; i < items.count; i++) look(&items.list[i]);
     return items;
+}
+
+void tune_gain(struct tune_gains *gains, double before, double after) {
+    const double gain = before / after;
+    if (!gains->count || gain < gains->least) gains->least = gain;
+    if (!gains->count || gain > gains->most) gains->most = gain;
+    gains->sum += log(gain);
+    gains->count++;
+}
+
+double tune_mean_gain(const struct tune_gains *gains) {
+    return exp(gains->count ? gains->sum / (double)gains->count : 0);
 }
 
 void tune_items_free(struct tune_items *items) {

@@ -19,6 +19,9 @@ const char *tune_label(const cJSON *record);  // its problem's name, else its fl
 // "head_dim=128" of a request or of knobs as a member, numbers as numbers: all words, or `count` of them.
 void tune_add_words(cJSON *json, const char *text, const char *const *only, size_t count);
 
+// This command line as the member "command".
+void tune_add_command(cJSON *json, const struct options *options);
+
 // A pass of a problem, and its records.
 struct tune_item {
     const cJSON **records;
@@ -53,10 +56,22 @@ bool tune_is_held_out(const struct options *options, const struct tune_item *ite
 // Prints a table and fills `losses`. 0 or an exit code.
 int tune_held_out(const struct options *options, const struct tune_items *items, struct tune_losses *losses);
 
+// --rows: writes that file of rows with what was measured of each, prints how they did. 0 or an exit code.
+int tune_annotate(const struct options *options, const struct tune_items *items);
+
+// How much faster shapes are with their new row than with the one that served before: geometric mean and range.
+struct tune_gains {
+    size_t count;
+    double sum, least, most;  // sum of logarithms
+};
+void tune_gain(struct tune_gains *gains, double before, double after);
+double tune_mean_gain(const struct tune_gains *gains);
+
 // FILE.t4.json. 0 or an exit code.
 int tune_write_t4(const struct options *options, const cJSON *records);
 
 // tune --report: the page of plots. 0 or an exit code.
-int tune_report(const struct options *options, const struct tune_items *items, const struct tune_losses *losses);
+int tune_report(const struct options *options, const struct tune_items *items, const struct tune_losses *losses,
+                const struct tune_gains *gains);
 
 #endif

@@ -42,14 +42,58 @@ int tune_read_journal(const char *path, cJSON *records) {
     return code;
 }
 
-const cJSON *tune_find_record(const cJSON *records, const char *problem, const char *pass, const char *knobs) {
-    const cJSON *found = NULL;
-    for (const cJSON *record = output_first(records); record; record = record->next) {
-        if (!strcmp(text_of(record, "knobs"), knobs) && !strcmp(text_of(record, "problem"), problem) &&
-            !strcmp(text_of(record, "pass"), pass))
-            found = record;  // the last one counts
+// By what a record is about, then as they were written.
+struct tune_entry {
+    const char *key[3];
+    size_t order;
+    const cJSON *record;
+};
+
+static int by_key(const void *a, const void *b) {
+    const struct tune_entry *x = a, *y = b;
+    for (size_t i = 0; i < 3; i++) {
+        const int order = strcmp(x->key[i], y->key[i]);
+        if (order) return order;
     }
-    return found;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+static bool same_key(const struct tune_entry *x, const struct tune_entry *y) {
+    return !strcmp(x->key[0], y->key[0]) && !strcmp(x->key[1], y->key[1]) && !strcmp(x->key[2], y->key[2]);
+}
+
+struct tune_index tune_index_make(const cJSON *records) {
+    struct tune_index index = {NULL, 0};
+    size_t count = 0, kept = 0;
+    for (const cJSON *record = output_first(records); record; record = record->next) count++;
+    index.list = output_realloc(NULL, (count + 1) * sizeof(*index.list));
+    for (const cJSON *record = output_first(records); record; record = record->next, index.count++)
+        index.list[index.count] = (struct tune_entry){
+            {text_of(record, "problem"), text_of(record, "pass"), text_of(record, "knobs")}, index.count, record};
+    if (count) qsort(index.list, count, sizeof(*index.list), by_key);
+    for (size_t i = 0; i < count; i++) {
+        if (i + 1 == count || !same_key(&index.list[i], &index.list[i + 1])) index.list[kept++] = index.list[i];
+    }
+    index.count = kept;
+    return index;
+}
+
+const cJSON *tune_index_find(const struct tune_index *index, const char *problem, const char *pass, const char *knobs) {
+    const struct tune_entry wanted = {{problem, pass, knobs}, 0, NULL};
+    size_t first = 0, last = index->count;
+    while (first < last) {
+        const size_t middle = first + (last - first) / 2;
+        if (same_key(&index->list[middle], &wanted)) return index->list[middle].record;
+        if (by_key(&index->list[middle], &wanted) < 0)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return NULL;
+}
+
+void tune_index_free(struct tune_index *index) {
+    free(index->list);
 }
 
 // ---- writing ---------------------------------------------------------------------------------------------------------
@@ -68,11 +112,6 @@ static void add_where(const struct sweep *sweep, int device, cJSON *json) {
     cJSON_AddStringToObject(where, "signature", info->signature);
     cJSON_AddNumberToObject(where, "clock_mhz", facts.clock_mhz);
     cJSON_AddNumberToObject(where, "temperature", facts.temperature);
-}
-
-// Rows divided by sequences, as a row's conditions have it.
-static double average(int64_t rows, bool batched, int64_t batch) {
-    return batch ? (double)(batched ? rows * batch : rows) / (double)batch : 0;
 }
 
 static cJSON *make_record(const struct sweep *sweep, const struct item *item, const struct candidate *candidate,
@@ -94,6 +133,8 @@ static cJSON *make_record(const struct sweep *sweep, const struct item *item, co
     cJSON_AddNumberToObject(json, "numeric", candidate->numeric);
     cJSON_AddBoolToObject(json, "row", candidate->row);
     cJSON_AddBoolToObject(json, "served", candidate->served);
+    if (candidate->served && item->row) cJSON_AddStringToObject(json, "served_by", item->row);
+    if (item->finished) cJSON_AddTrueToObject(json, "finished");
     cJSON_AddStringToObject(json, "state", tune_state_names[candidate->state]);
     if (candidate->reason) cJSON_AddStringToObject(json, "reason", candidate->reason);
     if (candidate->count) {
@@ -104,8 +145,8 @@ static cJSON *make_record(const struct sweep *sweep, const struct item *item, co
     }
     if (!bench_bytes(problem, item->backward, &bytes)) cJSON_AddNumberToObject(json, "bytes", bytes);
     cJSON_AddNumberToObject(json, "flops", problem_flops(problem, item->backward));
-    cJSON_AddNumberToObject(json, "average_q", average(problem->rows_q, problem->batched_q, problem->batch));
-    cJSON_AddNumberToObject(json, "average_k", average(problem->rows_k, problem->batched_k, problem->batch));
+    cJSON_AddNumberToObject(json, "average_q", tune_average(problem, false));
+    cJSON_AddNumberToObject(json, "average_k", tune_average(problem, true));
     cJSON_AddStringToObject(json, "timestamp", date);
     add_where(sweep, device, json);
     buf_free(&flags);
@@ -125,33 +166,42 @@ void tune_record(struct sweep *sweep, const struct item *item, struct candidate 
     cJSON_free(text);
 }
 
-// What an earlier sweep found out.
+static void recall(struct item *item, struct candidate *candidate, const cJSON *record) {
+    const cJSON *state = cJSON_GetObjectItemCaseSensitive(record, "state");
+    const cJSON *times = cJSON_GetObjectItemCaseSensitive(record, "times");
+    for (int s = TUNE_CORRECT; s < TUNE_STATES && cJSON_IsString(state); s++) {
+        if (!strcmp(state->valuestring, tune_state_names[s])) candidate->state = (enum tune_state)s;
+    }
+    if (candidate->state == TUNE_NEW) return;
+    candidate->verdict = candidate->state;
+    candidate->timed = true;
+    candidate->count = 0;
+    for (const cJSON *time = output_first(times); time; time = time->next) {
+        candidate->times = output_realloc(candidate->times, (candidate->count + 1) * sizeof(double));
+        candidate->times[candidate->count++] = time->valuedouble;
+    }
+    candidate->estimate = tune_estimate(candidate->times, candidate->count);
+    item->finished |= cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(record, "finished"));
+}
+
+// What an earlier sweep found out. What it finished is not measured again.
 void tune_recall(struct sweep *sweep) {
+    struct tune_index index = tune_index_make(sweep->records);
     for (size_t i = 0; i < sweep->item_count; i++) {
         struct item *item = &sweep->items[i];
         struct buf flags = {0};
         problem_write_flags(&sweep->list->items[item->index], &flags);
         for (size_t k = 0; k < item->count; k++) {
-            struct candidate *candidate = &item->candidates[k];
             const cJSON *found =
-                tune_find_record(sweep->records, buf_string(&flags), item->backward ? "bwd" : "fwd", candidate->knobs);
-            const cJSON *state = cJSON_GetObjectItemCaseSensitive(found, "state");
-            const cJSON *times = cJSON_GetObjectItemCaseSensitive(found, "times");
-            for (int s = TUNE_CORRECT; s < TUNE_STATES && cJSON_IsString(state); s++) {
-                if (!strcmp(state->valuestring, tune_state_names[s])) candidate->state = (enum tune_state)s;
-            }
-            if (candidate->state == TUNE_NEW) continue;
-            candidate->timed = true;
-            sweep->done++;
-            candidate->count = 0;
-            for (const cJSON *time = output_first(times); time; time = time->next) {
-                candidate->times = output_realloc(candidate->times, (candidate->count + 1) * sizeof(double));
-                candidate->times[candidate->count++] = time->valuedouble;
-            }
-            candidate->estimate = tune_estimate(candidate->times, candidate->count);
+                tune_index_find(&index, buf_string(&flags), item->backward ? "bwd" : "fwd", item->candidates[k].knobs);
+            if (found) recall(item, &item->candidates[k], found);
         }
+        for (size_t k = 0; k < item->count; k++) sweep->done += item->finished || item->candidates[k].timed;
+        item->taken = item->checked = item->raced = item->finished;
+        sweep->left -= item->finished;
         buf_free(&flags);
     }
+    tune_index_free(&index);
 }
 
 int tune_open_journal(struct sweep *sweep) {

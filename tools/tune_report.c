@@ -67,13 +67,13 @@ static void add_losses(struct report *report, const struct tune_losses *losses) 
     free(bars);
 }
 
-int tune_report(const struct options *options, const struct tune_items *items, const struct tune_losses *losses) {
+int tune_report(const struct options *options, const struct tune_items *items, const struct tune_losses *losses,
+                const struct tune_gains *gained) {
     static const struct report_slope slopes[] = {{"1 TB/s", 1}, {"3.35 TB/s", 3.35}, {"4.8 TB/s", 4.8}, {"8 TB/s", 8}};
     struct report_bar *speeds = output_realloc(NULL, 2 * items->count * sizeof(*speeds));
     struct report_bar *gains = output_realloc(NULL, items->count * sizeof(*gains)), knobs[32];
     struct report_point *points = output_realloc(NULL, items->count * sizeof(*points));
     size_t speed_count = 0, gain_count = 0, point_count = 0;
-    double sum = 0;
     char mean[64];
     struct texts names = {0};
     struct report report;
@@ -95,9 +95,9 @@ int tune_report(const struct options *options, const struct tune_items *items, c
         if (!item->served) continue;
         const double gain = tune_number(item->served, "ms") / tune_number(item->best, "ms");
         gains[gain_count++] = (struct report_bar){tune_label(first), tune_text(first, "pass"), gain, 0, 0};
-        sum += log(gain);
     }
-    snprintf(mean, sizeof(mean), "%.3f", exp(gain_count ? sum / (double)gain_count : 0));
+    snprintf(mean, sizeof(mean), "%.3f (%.3f to %.3f, %zu shapes)", tune_mean_gain(gained), gained->least, gained->most,
+             gained->count);
     report_begin(
         &report, "varflash tune",
         "Every candidate was checked against a float64 oracle before it was timed. Times are medians without outliers, "
@@ -105,7 +105,7 @@ int tune_report(const struct options *options, const struct tune_items *items, c
     for (const cJSON *fact = output_first(tune_where(tune_first(&items->list[0]))); fact; fact = fact->next) {
         if (cJSON_IsString(fact)) report_fact(&report, fact->string, fact->valuestring);
     }
-    report_fact(&report, "geometric mean over what was served", mean);
+    report_fact(&report, "rows over those before, geometric mean", mean);
     report_bars(&report, "Speed", "TFLOP/s", speeds, speed_count);
     report_scatter(&report, "Against the memory's roof", "FLOP a byte", "TFLOP/s", points, point_count, slopes,
                    sizeof(slopes) / sizeof(*slopes));

@@ -12,12 +12,14 @@
 
 // Records without those that later ones replace.
 static cJSON *latest(const cJSON *records) {
+    struct tune_index index = tune_index_make(records);
     cJSON *out = cJSON_CreateArray();
     for (const cJSON *record = output_first(records); record; record = record->next) {
-        if (tune_find_record(records, tune_text(record, "problem"), tune_text(record, "pass"),
-                             tune_text(record, "knobs")) == record)
+        if (tune_index_find(&index, tune_text(record, "problem"), tune_text(record, "pass"),
+                            tune_text(record, "knobs")) == record)
             cJSON_AddItemToArray(out, cJSON_Duplicate(record, true));
     }
+    tune_index_free(&index);
     return out;
 }
 
@@ -62,11 +64,7 @@ static cJSON *make_measured(const struct options *options, const struct tune_buc
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         cJSON_AddStringToObject(json, facts[i], tune_text(tune_where(bucket->winner), facts[i]));
     cJSON_AddStringToObject(json, "date", tune_text(bucket->winner, "timestamp"));
-    struct buf command = {0};
-    buf_text(&command, "varflash");
-    for (int i = 1; i < options->argc; i++) buf_printf(&command, " %s", options->argv[i]);
-    cJSON_AddStringToObject(json, "command", buf_string(&command));
-    buf_free(&command);
+    tune_add_command(json, options);
     return json;
 }
 
@@ -79,25 +77,38 @@ static cJSON *make_row(const struct options *options, const struct tune_bucket *
     return row;
 }
 
-static cJSON *make_rows(const struct options *options, const struct tune_item *const *items, size_t count) {
+// What a row's shapes gain by it.
+static void add_gains(const struct tune_bucket *bucket, struct tune_gains *gains) {
+    for (size_t i = 0; i < bucket->count; i++) {
+        const struct tune_item *item = bucket->items[i];
+        const cJSON *record = tune_find_knobs(item, tune_text(bucket->winner, "knobs"));
+        if (item->served && record && tune_is_correct(record))
+            tune_gain(gains, tune_number(item->served, "ms"), tune_number(record, "ms"));
+    }
+}
+
+static cJSON *make_rows(const struct options *options, const struct tune_item *const *items, size_t count,
+                        struct tune_gains *gains) {
     struct tune_rows chosen = tune_rows_choose(items, count);
     cJSON *rows = cJSON_CreateArray();
     for (size_t i = 0; i < chosen.count; i++) {
-        if (chosen.list[i].winner) cJSON_AddItemToArray(rows, make_row(options, &chosen.list[i]));
+        if (!chosen.list[i].winner) continue;
+        cJSON_AddItemToArray(rows, make_row(options, &chosen.list[i]));
+        add_gains(&chosen.list[i], gains);
     }
     tune_rows_free(&chosen);
     return rows;
 }
 
 // One row a line, as configs/ has them: a sweep's changes are lines of a diff.
-static int write_rows(const struct options *options, const struct tune_items *items) {
+static int write_rows(const struct options *options, const struct tune_items *items, struct tune_gains *gains) {
     const cJSON *where = tune_where(tune_first(&items->list[0]));
     const struct tune_item **shown = output_realloc(NULL, items->count * sizeof(*shown));
     size_t count = 0;
     for (size_t i = 0; i < items->count; i++) {
         if (!tune_is_held_out(options, &items->list[i])) shown[count++] = &items->list[i];
     }
-    cJSON *rows = make_rows(options, shown, count);
+    cJSON *rows = make_rows(options, shown, count, gains);
     free(shown);
     struct buf text = {0};
     buf_printf(
@@ -114,6 +125,9 @@ static int write_rows(const struct options *options, const struct tune_items *it
     int code = buf_check(&text) ? command_failed(VF_ERROR_OUT_OF_MEMORY) : CODE_OK;
     if (!code) code = command_write_file(options->output, text.data, text.size);
     if (!code) output_note("%s: %d rows", options->output, cJSON_GetArraySize(rows));
+    if (!code && gains->count)
+        output_note("with them %zu shapes are %.3f times as fast as before (geometric mean; %.3f to %.3f)",
+                    gains->count, tune_mean_gain(gains), gains->least, gains->most);
     buf_free(&text);
     cJSON_Delete(rows);
     return code;
@@ -130,10 +144,11 @@ int tune_write_results(const struct options *options, const cJSON *records) {
         code = CODE_FAILURE;
     }
     struct tune_losses losses = {NULL, 0};
-    if (!code) code = write_rows(options, &items);
+    struct tune_gains gains = {.count = 0};
+    if (!code) code = options->rows ? tune_annotate(options, &items) : write_rows(options, &items, &gains);
     if (!code) code = tune_write_t4(options, kept);
     if (!code && options->held_out) code = tune_held_out(options, &items, &losses);
-    if (!code && options->report) code = tune_report(options, &items, &losses);
+    if (!code && options->report) code = tune_report(options, &items, &losses, &gains);
     free(losses.list);
     tune_items_free(&items);
     cJSON_Delete(kept);

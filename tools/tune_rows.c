@@ -23,8 +23,7 @@ const char *tune_request(const struct tune_bucket *bucket) {
     return tune_text(tune_first(bucket->items[0]), "request");
 }
 
-// How much slower than the best these knobs are in the problems of a bucket: the mean of logarithms.
-static double score_of(const struct tune_bucket *bucket, const char *knobs) {
+double tune_score(const struct tune_bucket *bucket, const char *knobs) {
     double sum = 0;
     for (size_t i = 0; i < bucket->count; i++) {
         const cJSON *record = tune_find_knobs(bucket->items[i], knobs), *best = bucket->items[i]->best;
@@ -43,7 +42,7 @@ static void choose(struct tune_bucket *bucket, bool any, double numeric) {
         for (size_t k = 0; k < item->count; k++) {
             const cJSON *record = item->records[k];
             if (!tune_is_correct(record) || (!any && tune_number(record, "numeric") != numeric)) continue;
-            const double score = score_of(bucket, tune_text(record, "knobs"));
+            const double score = tune_score(bucket, tune_text(record, "knobs"));
             if (bucket->winner && score >= bucket->score) continue;
             bucket->winner = record;
             bucket->won = item;

@@ -25,6 +25,9 @@ void tune_rows_free(struct tune_rows *rows);
 // The row that a call of this shape would get; null if there is none for its request.
 const struct tune_bucket *tune_rows_serve(const struct tune_rows *rows, const struct tune_item *item);
 
+// How much slower than the best these knobs are in the problems of a bucket: the mean of logarithms.
+double tune_score(const struct tune_bucket *bucket, const char *knobs);
+
 const char *tune_request(const struct tune_bucket *bucket);
 const cJSON *tune_find_knobs(const struct tune_item *item, const char *knobs);
 

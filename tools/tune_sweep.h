@@ -1,5 +1,5 @@
-// tune_sweep.h - a sweep of `varflash tune` as its files share it: candidates (tune_candidates.c), measuring (tune_measure.c), the
-// journal (tune_journal.c), the verb (tune.c).
+// tune_sweep.h - a sweep of `varflash tune` as its files share it: candidates (tune_candidates.c), who comes when and what is not worth
+// measuring (tune_order.c), measuring (tune_measure.c, tune_side.c, tune_race.c), the journal (tune_journal.c), the verb (tune.c).
 #ifndef VF_TUNE_SWEEP_H
 #define VF_TUNE_SWEEP_H
 
@@ -12,10 +12,11 @@
 #include "tune_search.h"
 
 struct candidate {
-    char *knobs;  // words in order
-    bool row;     // a row's
-    bool served;  // the one that a call gets now
-    bool timed;   // its record is in the journal
+    char *knobs;   // words in order
+    bool row;      // a row's
+    bool served;   // the one that a call gets now
+    bool timed;    // its record is in the journal
+    bool skipped;  // too slow for smaller and for larger sizes to be tried
     int numeric;
     size_t kernels[SOURCE_KERNELS_MAX], kernel_count;  // in sweep.kernels
     enum tune_state verdict, state;                    // of the check; in all
@@ -29,10 +30,16 @@ struct item {
     size_t index;  // of the problem
     bool backward;
     char *request;
-    char *check;  // flags of the problem by which its candidates are checked
+    char *row;        // the one that serves it now, by its place in a file; null: none
+    double size;      // of its sequences: the logarithm of how many pairs an average one has
+    size_t category;  // items of one request have one category
+    bool held_out;    // makes no row: comes last in its category
+    char *check;      // flags of the problem by which its candidates are checked
     struct candidate *candidates;
     size_t count;
-    bool checked;  // all have a verdict; under the sweep's lock
+    // Under the sweep's lock:
+    bool taken, checked, raced;  // by a device; all have a verdict; all have their times
+    bool finished;               // raced to the end, now or in the sweep that is gone on from
 };
 
 struct sweep {
@@ -41,8 +48,8 @@ struct sweep {
     vf_context *context;
     struct item *items;
     size_t item_count;
-    double seconds;  // of measuring, for an item
-    cJSON *records;  // of the journal that is gone on from
+    double start, budget;  // seconds; budget 0: none, and each item may take ITEM_SECONDS
+    cJSON *records;        // of the journal that is gone on from
     FILE *journal;
     // Under `lock`:
     pthread_mutex_t lock;
@@ -51,16 +58,33 @@ struct sweep {
     int *codes;  // of each kernel; -1: not compiled yet
     char **sentences;
     bool compiling;
-    size_t next, done, total;
-    double best;
+    size_t done, total, left;  // candidates; items that no device has taken
     int code;
 };
+
+#define ITEM_SECONDS 20
 
 // Whether --pass asks for a pass, or for nothing in particular.
 bool tune_wants_pass(const struct options *options, bool backward);
 
-// Fills sweep->items from the problems. 0 or an exit code, after a message.
+// Fills sweep->items from the problems, in the order of measuring. 0 or an exit code, after a message.
 int tune_make_items(struct sweep *sweep);
+
+// Rows divided by sequences, as a row's conditions have it.
+double tune_average(const struct problem *problem, bool keys);
+
+// Puts the items in the order of measuring, and the kernels in that of the items.
+void tune_order(struct sweep *sweep);
+
+// The next item for a device whose last one was of `category`: of the same if there is one, else of one that no other device is at. Null
+// when all are taken or the budget is used up. Under the lock.
+struct item *tune_take(struct sweep *sweep, size_t category);
+
+// When an item that is begun now should be done, by output_seconds: the time that is left, shared out among the items that are.
+double tune_deadline(const struct sweep *sweep, size_t devices);
+
+// Marks the candidates that other sizes of the request have shown to be too slow for this one. Under the lock.
+void tune_skip(struct sweep *sweep, struct item *item);
 
 // Compiles in processes and measures on the devices until all is done or interrupted.
 void tune_measure(struct sweep *sweep);

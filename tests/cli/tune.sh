@@ -20,6 +20,18 @@ has '^pass=bwd '
 hasnt 'pass=fwd'
 good tune "${problem[@]}" --arch sm_80 --dry-run --strategy exhaustive
 that test "$(wc -l < "$out")" -gt 200
+# --set narrows what the generator makes; rows stay. Whole words: warps=1 is not warps=16.
+good tune "${problem[@]}" --arch sm_80 --dry-run --set warps=1 --set tile_n=32
+that test "$(grep -vc '(' "$out")" -gt 3
+that test "$(grep -v '(' "$out" | grep -vc 'tile_n=32 warps=1$')" = 0
+
+# The suite: small requests first, all shapes of one together.
+good tune --suite tune --filter s2048 --arch sm_90a --dry-run --limit 9
+cut -d' ' -f1-8 "$out" | uniq > "$scratch/requests"
+that test "$(sort -u "$scratch/requests" | wc -l)" = 20
+that test "$(wc -l < "$scratch/requests")" = 20
+cut -d' ' -f1-8 "$out" | uniq -c | awk '{ print $1 }' > "$scratch/counts"
+that sort -nc "$scratch/counts"
 
 # Rows out of records: the fastest; one numeric class for a request; problems of one size together; failures left out.
 record() { # PROBLEM AVERAGE KNOBS NUMERIC STATE MS [SERVED]
@@ -79,6 +91,29 @@ good tune --merge "$scratch/held.journal" -o "$scratch/held.json" --held-out eac
 that json median_loss
 that test "$(json held_out)" = 2
 that grep -q "of 2 shapes the row they get has no time" "$err"
+# Rows written by hand get what was measured of the shapes that they serve, and keep all else, lay-out included.
+cat > "$scratch/hand.json" << 'END'
+{
+  "comment": "a: \"quoted\", {}",
+  "rows": [
+    { "when": { "pass": "bwd" }, "use": { "family": "sm80", "tile_m": 64, "tile_n": 64 } },
+    { "when": {}, "use": { "family": "sm80", "tile_m": 64, "tile_n": 64, "q_registers": false } }
+  ]
+}
+END
+sed 's/"served":true/"served":true,"served_by":"configs\/hand.json#\/rows\/1"/' "$scratch/rows.json.journal" > "$scratch/hand.journal"
+good tune --merge "$scratch/hand.journal" --rows "$scratch/hand.json" -o "$scratch/measured.json"
+has "^ +1 +2 +38.9 % +66.7 % +[-+][0-9.]+ % +blocks_per_sm=. family=sm80"
+that cmp <(sed 's/, "measured": .* }\(,*\)$/ }\1/' "$scratch/measured.json") "$scratch/hand.json"
+cp "$scratch/measured.json" "$out"
+that test "$(json rows.1.measured.shapes)" = 2
+that test "$(json rows.1.measured.ms)" = 10
+that test "$(json rows.1.measured.device)" = Test
+that test "$(grep -c measured "$out")" = 1
+good tune --merge "$scratch/hand.journal" --rows "$scratch/measured.json" -o "$scratch/again.json"
+that test "$(grep -c served_by "$scratch/hand.journal")" = 2
+echo '{}' > "$scratch/no-rows.json"
+bad 6 'no file of rows' tune --merge "$scratch/hand.journal" --rows "$scratch/no-rows.json" -o "$scratch/x"
 # They are rows that the library takes; flags are written as such.
 while read -r flag; do
     that grep -q "\"$flag\"" tools/tune_items.c
@@ -105,7 +140,35 @@ if [ -x "$simulator" ]; then
     # What is in the journal is not measured again.
     lines=$(wc -l < "$scratch/tuned.json.journal")
     good "${sweep[@]}" --resume
-    that test "$(grep -c '"state":"correct"' "$scratch/tuned.json.journal")" -gt "$lines" # raced again, not checked again
+    that test "$(wc -l < "$scratch/tuned.json.journal")" = "$lines"
+    # A budget ends the sweep after the shape that is being measured, and says how to go on.
+    sizes() { # NAME LENGTHS ...
+        while [ $# -gt 1 ]; do
+            printf '%s{"name": "%s", "seqlens_q": "%s", "head_dim": 8, "dtype": "bf16"}' "${comma:-}" "$1" "$2"
+            shift 2
+            comma=,
+        done | sed 's/^/[/; s/$/]/'
+    }
+    sizes small 9 large 70 > "$scratch/two.json"
+    sizes small 9 between 33,30 large 70 held 60 > "$scratch/four.json"
+    sweep=(--limit 1 --pass fwd --strategy random --backend sim -j 2 -o "$scratch/sizes.json")
+    good tune "$scratch/two.json" "${sweep[@]}" --budget 1s
+    that grep -q 'the budget is used up; this goes on: .*--resume' "$err"
+    that test "$(grep -c '"name":"small".*"finished":true' "$scratch/sizes.json.journal")" -gt 0
+    that test "$(grep -c '"name":"large"' "$scratch/sizes.json.journal")" = 0
+    good tune "$scratch/two.json" "${sweep[@]}" --resume
+    that test "$(grep -c '"name":"large".*"finished":true' "$scratch/sizes.json.journal")" -gt 0
+    # Who is slow for smaller and for larger sizes is not tried between them, but one that is slow on one side only is.
+    mapfile -t slow < <(sed -n '/"name":"small".*"served":false.*"state":"correct"/s/.*"knobs":"\([^"]*\)".*/\1/p' "$scratch/sizes.json.journal" | sort -u)
+    sed -i "/${slow[0]}/s/\"times\":\[[^]]*/\"times\":[900,900,900/; /\"name\":\"small\".*${slow[1]}/s/\"times\":\[[^]]*/\"times\":[900,900,900/" "$scratch/sizes.json.journal"
+    good tune "$scratch/four.json" "${sweep[@]}" --resume --held-out held
+    for name in between held; do
+        that test "$(grep -c "\"name\":\"$name\".*${slow[0]}" "$scratch/sizes.json.journal")" = 0
+        that test "$(grep -c "\"name\":\"$name\".*${slow[1]}" "$scratch/sizes.json.journal")" -gt 0
+    done
+    that test "$(grep -n '"name":"between"' "$scratch/sizes.json.journal" | head -1 | cut -d: -f1)" -lt \
+        "$(grep -n '"name":"held"' "$scratch/sizes.json.journal" | head -1 | cut -d: -f1)"
+    sweep=(tune --seqlens-q 9 --heads-q 1 --head-dim 8 --dtype bf16 --limit 1 --budget 1s --backend sim -j 2 -o "$scratch/tuned.json")
     # An interrupt keeps what there is and names the command that goes on.
     "$VARFLASH" "${sweep[@]}" --budget 30s > "$out" 2> "$err" < /dev/null &
     process=$!

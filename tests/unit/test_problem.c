@@ -28,7 +28,8 @@ static void check_round_trip(const struct problem *problem) {
 
 START_TEST(every_problem_of_the_suites_comes_back) {
     static const char *const names[] = {"smoke",      "faults", "faults-small", "faults-large",      "bench",
-                                        "bench-dims", "short",  "sweep:7:400",  "sweep-small:7:400", "default"};
+                                        "bench-dims", "short",  "sweep:7:400",  "sweep-small:7:400", "default",
+                                        "tune"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct problem_list list = {0};
         unit_ok(suite_get(names[i], &list));

@@ -76,6 +76,47 @@ vf_status harness_create(vf_context *context, const struct problem *problem, int
     return status;
 }
 
+#define DRAWN ((int64_t)1 << 20)  // elements of an operand that are drawn; the others repeat them
+
+// Doubling what there is: the host sends little, the device does the rest.
+static vf_status repeat(struct harness *harness, void *base, size_t known, size_t size) {
+    for (size_t count; known < size; known += count) {
+        count = size - known < known ? size - known : known;
+        VF_TRY(vf_dev_copy(harness->context, (unsigned char *)base + known, base, count, NULL));
+    }
+    return VF_OK;
+}
+
+static vf_status upload_drawn(struct harness *harness, unsigned char *drawn) {
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        const struct tensor_image *image = &harness->host.images[i];
+        const size_t known = image->bytes ? image->size : (size_t)DRAWN * image->element;
+        const size_t count = known < image->size ? known : image->size;
+        if (!image->size) continue;
+        VF_TRY(vf_dev_alloc(harness->context, harness->device, image->size, &harness->bases[i]));
+        if (image->output) continue;
+        if (!image->bytes)
+            tensors_draw(image->view.dtype, i == OPERAND_DLSE ? 1 : harness->problem->input_scale, (uint64_t)i + 1,
+                         DRAWN, drawn);
+        VF_TRY(vf_dev_upload(harness->context, harness->bases[i], image->bytes ? image->bytes : drawn, count));
+        VF_TRY(repeat(harness, harness->bases[i], count, image->size));
+    }
+    return vf_dev_synchronize(harness->context, harness->device);
+}
+
+vf_status harness_create_to_time(vf_context *context, const struct problem *problem, int device,
+                                 struct harness *harness) {
+    *harness = (struct harness){.context = context, .problem = problem, .device = device};
+    unsigned char *drawn = malloc((size_t)DRAWN * sizeof(float));
+    VF_REQUIRE(drawn, VF_ERROR_OUT_OF_MEMORY, "harness: no memory for random numbers");
+    vf_status status = tensors_lay(problem, &harness->host);
+    if (!status) status = upload_drawn(harness, drawn);
+    if (!status) status = make_workspace(harness);
+    if (status) harness_free(harness);
+    free(drawn);
+    return status;
+}
+
 void harness_free(struct harness *harness) {
     if (harness->context) {
         if (forced(harness)) vf_dev_force(harness->context, NULL, NULL);

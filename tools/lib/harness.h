@@ -22,6 +22,11 @@ vf_status harness_create(vf_context *context, const struct problem *problem, int
                          struct harness *harness);
 void harness_free(struct harness *harness);
 
+// For measuring alone, in a moment whatever the size: inputs are a few random megabytes over and over, nothing is poisoned, and the
+// host has no copy, so that nothing can be fetched or judged.
+vf_status harness_create_to_time(vf_context *context, const struct problem *problem, int device,
+                                 struct harness *harness);
+
 // From now on calls use these knobs (null: the row's), in a workspace of the size that they need. The texts must outlive
 // the harness; harness_free lets rows decide again.
 vf_status harness_force(struct harness *harness, const char *knobs_forward, const char *knobs_backward);

@@ -23,6 +23,7 @@ const struct suite_info suite_infos[] = {
     {"bench", "dense and packed batches of 16k and 64k tokens"},
     {"bench-dims", "head dims that others pad: 40, 72, 80, 104"},
     {"short", "8192 sequences of 34 tokens"},
+    {"tune", "what configs/ is tuned by: dense, packed, short, GQA and 192/128; 'held-...' are to be held out"},
     {"sweep:SEED:COUNT", "random problems, lengths to 700"},
     {"sweep-small:SEED:COUNT", "random problems for the CPU backend, lengths to 140"},
 };
@@ -149,6 +150,57 @@ static vf_status add_bench_dims(struct problem_list *list) {
     return VF_OK;
 }
 
+// ---- what is tuned by ----------------------------------------------------------------------------------------------
+
+struct tuned {
+    const char *name, *lengths;
+    int group;  // query heads of a key head
+};
+
+static const struct tuned tuned_common[] = {
+    {"s2048", "2048x8", 1},
+    {"s8192", "8192x2", 1},
+    {"lognormal64k", lognormal_lengths, 1},
+    {"held-s4096", "4096x4", 1},
+    {"held-mixed", "1000,3000,200,5000,700,2500,100x30,900", 1},
+};
+static const struct tuned tuned_more[] = {
+    {"s512", "512x32", 1},
+    {"s16384", "16384", 1},
+    {"lognormal64k-gqa8", lognormal_lengths, 8},
+    {"one16k+384x128", "16384,128x384", 1},
+    {"held-s1024", "1024x16", 1},
+    {"held-gqa4", "6000,2000x3", 4},
+    {"8192x34", "34x8192", 1},
+    {"held-2000x100", "100x2000", 1},
+};
+
+static vf_status add_tuned(struct problem_list *list, const struct tuned *tuned, size_t count, int dim, int dim_v,
+                           int causal) {
+    // Heads whose number a group divides, about 2048 columns in all.
+    const int heads = 2048 / dim / 8 * 8;
+    for (size_t i = 0; i < count; i++)
+        VF_TRY(add_text(list,
+                        "--name %s-d%d-c%d --seqlens-q %s --heads-q %d --heads-k %d --head-dim %d --head-dim-v %d "
+                        "--backward%s",
+                        tuned[i].name, dim, causal, tuned[i].lengths, heads, heads / tuned[i].group, dim, dim_v,
+                        causal ? " --causal" : ""));
+    return VF_OK;
+}
+
+static vf_status add_tune(struct problem_list *list) {
+    static const int dims[][2] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
+    for (size_t d = 0; d < ARRAY_LENGTH(dims); d++) {
+        const int dim = dims[d][0];
+        for (int causal = 0; causal < 2; causal++) {
+            VF_TRY(add_tuned(list, tuned_common, ARRAY_LENGTH(tuned_common), dim, dims[d][1], causal));
+            if (dim == 64 || dim == 128)
+                VF_TRY(add_tuned(list, tuned_more, ARRAY_LENGTH(tuned_more), dim, dims[d][1], causal));
+        }
+    }
+    return VF_OK;
+}
+
 static vf_status add_default(struct problem_list *list) {
     for (int dim = 64; dim <= 256; dim *= 2)
         for (int causal = 0; causal < 2; causal++) VF_TRY(add_dense(list, dim, 8192, causal));
@@ -191,6 +243,7 @@ static vf_status add_suite(const char *name, struct problem_list *list) {
     if (!strcmp(name, "bench-dims")) return add_bench_dims(list);
     if (!strcmp(name, "default")) return add_default(list);
     if (!strcmp(name, "short")) return add_short(list, 128);
+    if (!strcmp(name, "tune")) return add_tune(list);
     if (!strcmp(name, "faults-large")) return add_lines(list, fault_large_lines);
     if (!strcmp(name, "faults-small")) {
         VF_TRY(add_lines(list, fault_small_lines));
@@ -201,10 +254,11 @@ static vf_status add_suite(const char *name, struct problem_list *list) {
         VF_TRY(add_far_operands(list));
         return add_faults_common(list);
     }
-    VF_FAIL(VF_ERROR_INVALID_ARGUMENT,
-            "suite: '%.40s' is none of smoke, faults, faults-large, faults-small, default, bench, bench-dims, short, "
-            "sweep:SEED:COUNT, sweep-small:SEED:COUNT",
-            name);
+    VF_FAIL(
+        VF_ERROR_INVALID_ARGUMENT,
+        "suite: '%.40s' is none of smoke, faults, faults-large, faults-small, default, bench, bench-dims, short, tune, "
+        "sweep:SEED:COUNT, sweep-small:SEED:COUNT",
+        name);
 }
 
 vf_status suite_get(const char *name, struct problem_list *list) {

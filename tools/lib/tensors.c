@@ -212,16 +212,24 @@ static void fill_pattern(void *user, int64_t piece) {
     for (size_t at = begin; at < end; at += 8) memcpy(fill->image->bytes + at, &fill->pattern, 8);
 }
 
+static void draw(vf_dtype dtype, double deviation, uint64_t key, int64_t count, unsigned char *to) {
+    double values[FILL_COLUMNS];
+    for (int64_t done = 0; done < count; done += FILL_COLUMNS) {
+        const int64_t width = count - done < FILL_COLUMNS ? count - done : FILL_COLUMNS;
+        for (int64_t c = 0; c < width; c++) values[c] = normal(key, (uint64_t)(done + c)) * deviation;
+        number_store(dtype, values, width, to + done * (int64_t)number_size(dtype));
+    }
+}
+
+void tensors_draw(vf_dtype dtype, double deviation, uint64_t seed, int64_t count, unsigned char *to) {
+    draw(dtype, deviation, mix(seed), count, to);
+}
+
 static void fill_row(const struct fill *fill, int64_t at, int64_t head) {
     const struct tensor_image *image = fill->image;
     const uint64_t key = mix(fill->key + (uint64_t)(at * image->heads + head));
-    unsigned char *to = element_at(image, at / image->rows, at % image->rows, head);
-    double values[FILL_COLUMNS];
-    for (int64_t done = 0; done < image->dim; done += FILL_COLUMNS) {
-        const int64_t count = image->dim - done < FILL_COLUMNS ? image->dim - done : FILL_COLUMNS;
-        for (int64_t c = 0; c < count; c++) values[c] = normal(key, (uint64_t)(done + c)) * fill->deviation;
-        number_store(image->view.dtype, values, count, to + done * (int64_t)image->element);
-    }
+    draw(image->view.dtype, fill->deviation, key, image->dim,
+         element_at(image, at / image->rows, at % image->rows, head));
 }
 
 static void fill_rows(void *user, int64_t piece) {
@@ -309,6 +317,20 @@ out:
     free(spans_k);
     free(live_q);
     free(live_k);
+    if (status) tensors_free(tensors);
+    return status;
+}
+
+vf_status tensors_lay(const struct problem *problem, struct tensors *tensors) {
+    vf_status status = VF_OK;
+    *tensors = (struct tensors){0};
+    for (int i = 0; i < TENSOR_COUNT && !status; i++) {
+        struct tensor_image *image = &tensors->images[i];
+        if (!wanted(problem, i)) continue;
+        status = lay(problem, i, image);
+        if (!status && i >= OPERAND_COUNT) status = map(image);
+        if (!status && i >= OPERAND_COUNT) fill_lengths(problem, i, image);
+    }
     if (status) tensors_free(tensors);
     return status;
 }

@@ -16,8 +16,8 @@
 
 struct tensor_image {
     vf_tensor view;        // data: the first element in the image; ndim 0 if the tensor is absent
-    unsigned char *bytes;  // null if absent
-    size_t size;           // of the image; a multiple of 256
+    unsigned char *bytes;  // null if absent, or not in host memory
+    size_t size;           // of the image; a multiple of 256; 0 if absent
     size_t offset;         // of view.data from bytes; a multiple of 256 plus the problem's storage offset
     size_t element;        // bytes of an element
     bool output;
@@ -38,6 +38,12 @@ struct tensors {
 // VF_ERROR_INVALID_ARGUMENT for strides whose span does not fit int64, VF_ERROR_OUT_OF_MEMORY.
 vf_status tensors_create(const struct problem *problem, int threads, struct tensors *tensors);
 void tensors_free(struct tensors *tensors);
+
+// The layout alone: images have no bytes, but lengths, which are filled. What calls on data that is made elsewhere need.
+vf_status tensors_lay(const struct problem *problem, struct tensors *tensors);
+
+// `count` normal values of a deviation, of an operand's type, at `to`.
+void tensors_draw(vf_dtype dtype, double deviation, uint64_t seed, int64_t count, unsigned char *to);
 
 // An image of the same layout whose bytes are zero.
 vf_status tensor_clone(const struct tensor_image *image, struct tensor_image *clone);

@@ -42,6 +42,7 @@ size_t tune_keep(const struct tune_estimate *sorted, size_t count) {
     const size_t half = (count + 1) / 2, most = (3 * count + 3) / 4;
     size_t keep = half;
     while (keep < most && sorted[keep].low <= sorted[0].high) keep++;
+    while (keep > TUNE_FINAL && sorted[keep - 1].low > TUNE_HOPELESS * sorted[0].high) keep--;
     return keep > TUNE_FINAL ? keep : TUNE_FINAL;
 }
 

@@ -14,11 +14,13 @@ struct tune_estimate {
 struct tune_estimate tune_estimate(double *times, size_t count);
 
 // How many of `count` candidates, sorted by median, go on to the next round of successive halving: half of them, and those whose
-// interval still meets the best's, but at most three quarters. All of at most TUNE_FINAL: these are the final.
+// interval still meets the best's, but at most three quarters, and nobody who is certainly TUNE_HOPELESS times as slow. All of at most
+// TUNE_FINAL: these are the final.
 #define TUNE_FINAL 4
+#define TUNE_HOPELESS 1.15
 size_t tune_keep(const struct tune_estimate *sorted, size_t count);
 
-// Rounds that halving `count` candidates takes, the final included.
+// Rounds that halving `count` candidates takes if each halves them, the final included.
 size_t tune_rounds(size_t count);
 
 // Marks `wanted` of `count` candidates, spread over the whole list, the same for the same seed; those marked already stay and count.
