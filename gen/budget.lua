@@ -110,41 +110,44 @@ end
 
 -- Consumers that share a tile of rows and its keys: templates/attn/forward_turns.cuh.
 local function turns(name, r)
-  local tile_slots = 2
   local facts, why = fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
-    { "q", panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
+    { "q", r.q_stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
     { "k", r.stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
     { "v", r.stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
-    { "tiles", tile_slots * TILE_BYTES },
+    { "tiles", r.tile_slots * TILE_BYTES },
     { "work", WORK_BYTES // 2 },
-    { "barriers", 8 * (2 * r.consumers + 4 * r.stages + 2 * tile_slots) },
+    { "barriers", 8 * (2 * r.consumers * r.q_stages + 4 * r.stages + 2 * r.tile_slots) },
   })
   if not facts then return nil, why end
-  facts.alone, facts.tile_slots = false, tile_slots
+  facts.alone, facts.drawn_ahead = false, r.tile_slots > 2
+  facts.idle_groups = facts.drawn_ahead and r.consumers > 2 -- worth looking for where sequences are short
   return describe_products(facts, name, r, { r.tile_n }, r.tile_n)
 end
 
 -- Consumers with tiles of their own: templates/attn/forward_alone.cuh. `stages` counts halves of key tiles.
 local function alone(name, r)
+  if r.q_stages ~= 1 or r.tile_slots ~= 2 then
+    return nil, name .. ": q_stages and tile_slots are for consumers that share a tile"
+  end
   local part = (r.tile_n // 2 + 15) // 16 * 16
   local rest = r.tile_n - part
   if r.stages < 2 or rest == 0 then return nil, name .. ": needs 32 keys and 2 stages, for the two parts of a key tile" end
   local item_slots = 2
-  local function lay(q_stages)
-    local pair = q_stages * panel_bytes(GROUP_ROWS, r.head_dim) + r.stages * (panel_bytes(part, r.head_dim) +
+  local function lay(q_slots)
+    local pair = q_slots * panel_bytes(GROUP_ROWS, r.head_dim) + r.stages * (panel_bytes(part, r.head_dim) +
       panel_bytes(part, r.head_dim_v))
     return fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
       { "pairs", r.consumers * pair, SWIZZLE },
       { "items", r.consumers * item_slots * TILE_BYTES },
-      { "barriers", 8 * r.consumers * (2 * q_stages + 4 * r.stages + 2 * item_slots) },
+      { "barriers", 8 * r.consumers * (2 * q_slots + 4 * r.stages + 2 * item_slots) },
     })
   end
   local facts, why = lay(1)
   if not facts then return nil, why end
-  local q_stages = 1
-  while q_stages < r.stages and lay(q_stages + 1) do q_stages = q_stages + 1 end
-  facts = lay(q_stages)
-  facts.alone, facts.parts, facts.q_stages, facts.item_slots = true, { part, rest }, q_stages, item_slots
+  local q_slots = 1
+  while q_slots < r.stages and lay(q_slots + 1) do q_slots = q_slots + 1 end
+  facts = lay(q_slots)
+  facts.alone, facts.parts, facts.q_slots, facts.item_slots = true, { part, rest }, q_slots, item_slots
   return describe_products(facts, name, r, { part, rest }, part)
 end
 

@@ -77,7 +77,8 @@ function verbs.knobs()
         if used == row then users[#users + 1] = kernel.name end
       end
     end
-    print(("| `%s` | %s | %s | %s | %s |"):format(row.name, knobs.allowed_text(row), table.concat(row.numeric, ", "),
+    local values = knobs.allowed_text(row) .. (row.default ~= nil and "; else " .. knobs.write(row.default) or "")
+    print(("| `%s` | %s | %s | %s | %s |"):format(row.name, values, table.concat(row.numeric, ", "),
       table.concat(users, ", "), row.meaning))
   end
 end

@@ -37,8 +37,9 @@ local function read(rows, texts, others, what)
   for _, name in ipairs(others) do known[name] = true end
   for _, row in ipairs(rows) do
     known[row.name] = true
-    if not texts[row.name] then return nil, ("%s: %s is missing"):format(what, row.name) end
-    local value, fault = knobs.read(row, texts[row.name])
+    local text = texts[row.name] or row.default and knobs.write(row.default)
+    if not text then return nil, ("%s: %s is missing"):format(what, row.name) end
+    local value, fault = knobs.read(row, text)
     if value == nil then return nil, ("%s: %s"):format(what, fault) end
     request[row.name] = value
   end
@@ -56,7 +57,10 @@ end
 
 local function kernel_spec(kernel, request)
   local parts = { "kernel=" .. kernel.name }
-  for _, row in ipairs(kernel.uses) do parts[#parts + 1] = row.name .. "=" .. knobs.write(request[row.name]) end
+  for _, row in ipairs(kernel.uses) do
+    local value = request[row.name]
+    if row.default == nil or value ~= row.default then parts[#parts + 1] = row.name .. "=" .. knobs.write(value) end
+  end
   return table.concat(parts, " ")
 end
 

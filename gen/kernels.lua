@@ -17,7 +17,8 @@ local ROWS = {
   { name = "schedule", uses = "arch" },
   { name = "fwd_sm80",
     uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n warps stages q_registers blocks_per_sm" },
-  { name = "fwd_sm90", uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages blocks_per_sm consumers" },
+  { name = "fwd_sm90",
+    uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages blocks_per_sm consumers q_stages tile_slots" },
   { name = "bwd_pre", uses = "arch dtype head_dim head_dim_v aligned tile_m" },
   { name = "bwd_pre_sm90", uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n" },
   { name = "bwd_sm80",
@@ -87,7 +88,8 @@ function kernels.variant_name(names, request)
   end
   local name, letters = kernels.entry(main, request):sub(#"vf_" + 1) .. "-" .. request.arch, ""
   for _, row in ipairs(main.uses) do
-    if row.letter then letters = letters .. row.letter .. knobs.write(request[row.name]) end
+    local value = request[row.name]
+    if row.letter and (row.default == nil or value ~= row.default) then letters = letters .. row.letter .. knobs.write(value) end
   end
   return letters == "" and name or name .. "-" .. letters
 end

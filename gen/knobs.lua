@@ -22,7 +22,7 @@ knobs.fields = {
 }
 
 -- How it is done. letter: in variant names. numeric: the passes in which a value changes the bits of a result. axis: the values that
--- the tuner tries.
+-- the tuner tries. default: taken, and left unsaid in specs and names, where a row does not set the knob.
 knobs.knobs = {
   { name = "tile_m", letter = "m", type = "number", allowed = { 16, 256, 16 }, axis = { 16, 32, 64, 128, 192 }, numeric = { "bwd" },
     meaning = "rows of q in a tile" },
@@ -40,6 +40,10 @@ knobs.knobs = {
     meaning = "blocks that share an SM: bounds the registers" },
   { name = "consumers", letter = "c", type = "number", allowed = { 1, 3, 1 }, axis = { 1, 2, 3 }, numeric = {},
     meaning = "warpgroups that compute, 64 rows each, of one tile or (tile_m 64) each of its own; one more feeds them" },
+  { name = "q_stages", letter = "a", type = "number", allowed = { 1, 4, 1 }, default = 1, axis = { 1 }, numeric = {},
+    meaning = "tiles of q in flight" },
+  { name = "tile_slots", letter = "t", type = "number", allowed = { 2, 8, 1 }, default = 2, axis = { 2, 4 }, numeric = {},
+    meaning = "tiles of work between who draws and who computes" },
 }
 
 knobs.rows, knobs.by_name = {}, {}

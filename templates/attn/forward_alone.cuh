@@ -9,7 +9,7 @@
 constexpr int PLENTY = 16;  // items for every consumer, so that several heads may travel as one
 constexpr int PART = $(budget.parts[1]);
 constexpr int REST = $(budget.parts[2]);
-constexpr int Q_STAGES = $(budget.q_stages);
+constexpr int Q_SLOTS = $(budget.q_slots);
 constexpr int ITEM_SLOTS = $(budget.item_slots);
 static_assert(PART + REST == TILE_N && PART % 16 == 0 && REST % 16 == 0 && PART >= REST && STAGES >= 2,
               "a tile's two parts are in flight together");
@@ -30,12 +30,12 @@ struct Item {
 };
 
 // What a pair owns, one pair behind the other: q, k, v; then what is small.
-constexpr int K_OFFSET = Q_STAGES * QTile::BYTES;
+constexpr int K_OFFSET = Q_SLOTS * QTile::BYTES;
 constexpr int V_OFFSET = K_OFFSET + STAGES * KPart::BYTES;
 constexpr int PAIR_BYTES = V_OFFSET + STAGES * VPart::BYTES;
 constexpr int ITEMS_OFFSET = $(budget.offsets.items);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
-constexpr int PAIR_BARRIERS = 2 * Q_STAGES + 4 * STAGES + 2 * ITEM_SLOTS;
+constexpr int PAIR_BARRIERS = 2 * Q_SLOTS + 4 * STAGES + 2 * ITEM_SLOTS;
 static_assert(ITEMS_OFFSET >= CONSUMERS * PAIR_BYTES &&
                   BARRIERS_OFFSET - ITEMS_OFFSET >= CONSUMERS * ITEM_SLOTS * sizeof(Item) &&
                   BARRIERS_OFFSET + 8 * CONSUMERS * PAIR_BARRIERS == $(budget.shared_bytes),
@@ -57,13 +57,13 @@ struct Pair {
 
     DEVICE u32 barrier(u32 i) const { return barriers + 8 * i; }
     DEVICE u32 q_full(u32 slot) const { return barrier(slot); }
-    DEVICE u32 q_empty(u32 slot) const { return barrier(Q_STAGES + slot); }
-    DEVICE u32 k_full(u32 slot) const { return barrier(2 * Q_STAGES + slot); }
-    DEVICE u32 k_empty(u32 slot) const { return barrier(2 * Q_STAGES + STAGES + slot); }
-    DEVICE u32 v_full(u32 slot) const { return barrier(2 * Q_STAGES + 2 * STAGES + slot); }
-    DEVICE u32 v_empty(u32 slot) const { return barrier(2 * Q_STAGES + 3 * STAGES + slot); }
-    DEVICE u32 item_full(u32 slot) const { return barrier(2 * Q_STAGES + 4 * STAGES + slot); }
-    DEVICE u32 item_empty(u32 slot) const { return barrier(2 * Q_STAGES + 4 * STAGES + ITEM_SLOTS + slot); }
+    DEVICE u32 q_empty(u32 slot) const { return barrier(Q_SLOTS + slot); }
+    DEVICE u32 k_full(u32 slot) const { return barrier(2 * Q_SLOTS + slot); }
+    DEVICE u32 k_empty(u32 slot) const { return barrier(2 * Q_SLOTS + STAGES + slot); }
+    DEVICE u32 v_full(u32 slot) const { return barrier(2 * Q_SLOTS + 2 * STAGES + slot); }
+    DEVICE u32 v_empty(u32 slot) const { return barrier(2 * Q_SLOTS + 3 * STAGES + slot); }
+    DEVICE u32 item_full(u32 slot) const { return barrier(2 * Q_SLOTS + 4 * STAGES + slot); }
+    DEVICE u32 item_empty(u32 slot) const { return barrier(2 * Q_SLOTS + 4 * STAGES + ITEM_SLOTS + slot); }
 
     DEVICE u32 q(u32 slot) const { return tiles + slot * QTile::BYTES; }
     DEVICE u32 k(u32 slot) const { return tiles + K_OFFSET + slot * KPart::BYTES; }
@@ -71,7 +71,7 @@ struct Pair {
     DEVICE Item &item(u32 slot) const { return shared_pointer<Item>(items)[slot]; }
 
     DEVICE void initialise() const {
-        for (int i = 0; i < Q_STAGES; i++) {
+        for (int i = 0; i < Q_SLOTS; i++) {
             mbarrier_init(q_full(i), 1);
             mbarrier_init(q_empty(i), 4);
         }
@@ -96,7 +96,7 @@ struct Producer {
     const ForwardSm90Args &args;
     const Pair pair;
     Ring<ITEM_SLOTS> items;
-    Ring<Q_STAGES> q_ring;
+    Ring<Q_SLOTS> q_ring;
     Ring<STAGES> ring;  // of parts of keys and values
 
     DEVICE Producer(const ForwardSm90Args &a, const Pair &p) : args(a), pair(p) {}
@@ -179,7 +179,7 @@ struct Consumer {
     const Pair pair;
     const int warp;  // within the group
     Ring<ITEM_SLOTS> items;
-    Ring<Q_STAGES> q_ring;
+    Ring<Q_SLOTS> q_ring;
     Ring<STAGES> ring;  // of parts of keys and values
 
     DEVICE Consumer(const ForwardSm90Args &a, const Pair &p, int w) : args(a), pair(p), warp(w) {}

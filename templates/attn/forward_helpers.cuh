@@ -14,7 +14,8 @@ struct Scheduler {
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<TILE_SLOTS> ring;
         // WHY the first is not drawn: blocks then begin in step, and those that read the same keys go on doing so at the same time. WHY the others
-        // are drawn when there is a slot for them and not before: the later, the more evenly work is spread at the end.
+        // are drawn when there is a slot for them and not before: the later, the more evenly work is spread at the end. Where items are so short that
+        // drawing one takes as long (more than two slots), it is done while they wait for a slot.
         for (u64 ticket = block_index();; ticket = draw()) {
             const Work drawn = decode_work(list, ticket, args.heads / chunk, larger(args.group / chunk, 1),
                                            static_cast<float>((HEAD_DIM + HEAD_DIM_V) * 2 * chunk));
@@ -29,7 +30,11 @@ struct Scheduler {
                 else
                     publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
             }
+            //% if budget.drawn_ahead then
+            warp_sync();  // all have read the item
+            //% else
             wait_for_slot(ring);
+            //% end -- drawn_ahead
         }
         publish(ring, {});
     }
@@ -65,9 +70,9 @@ struct Loader {
     const Barriers barriers;
 
     DEVICE void load_qk() const {
+        Ring<Q_STAGES> q_ring;
         Ring<TILE_SLOTS> tiles;
         Ring<STAGES> ring;
-        u32 q_parity = 0;
         for (;; tiles.advance()) {
             mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
             const Tile &tile = tile_slot(tiles.slot);
@@ -77,13 +82,13 @@ struct Loader {
             load<KTile>(keys, args.k, begin, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
 #pragma unroll 1
             for (int group = 0; group < CONSUMERS; group++) {
-                mbarrier_wait(barriers.q_empty(group), q_parity ^ 1);
-                mbarrier_arrive_expect(barriers.q_full(group), QTile::BYTES);
-                QTile::load(shared + Q_OFFSET + group * QTile::BYTES, args.q, barriers.q_full(group),
-                            tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
+                const u32 slot = group * Q_STAGES + q_ring.slot;
+                mbarrier_wait(barriers.q_empty(slot), q_ring.parity ^ 1);
+                mbarrier_arrive_expect(barriers.q_full(slot), QTile::BYTES);
+                QTile::load(shared + Q_OFFSET + slot * QTile::BYTES, args.q, barriers.q_full(slot), tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
                             tile.head, tile.sequence.q_batch);
             }
-            q_parity ^= 1;
+            q_ring.advance();
 #pragma unroll 1
             for (int i = begin + 1; i < end; i++)
                 load<KTile>(keys, args.k, i, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);

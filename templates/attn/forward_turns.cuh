@@ -24,9 +24,9 @@ struct Tile {
     int reserved[3];
 };
 
-// One tile is computed while the other, which is drawn no earlier, so that work stays evenly spread, is loaded; the slot of a tile that is
-// being stored becomes free in between.
-constexpr int TILE_SLOTS = $(budget.tile_slots);
+// Two: one tile is computed while the other, which is drawn no earlier, so that work stays evenly spread, is loaded; the slot of a tile that
+// is being stored becomes free in between. More: for tiles of few keys, which are over before the next is drawn and loaded.
+static_assert(TILE_SLOTS >= 2, "drawn while another is computed");
 
 constexpr int Q_OFFSET = $(budget.offsets.q);
 constexpr int K_OFFSET = $(budget.offsets.k);
@@ -34,8 +34,9 @@ constexpr int V_OFFSET = $(budget.offsets.v);
 constexpr int TILES_OFFSET = $(budget.offsets.tiles);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
-constexpr int BARRIERS = 2 * CONSUMERS + 4 * STAGES + 2 * TILE_SLOTS;
-static_assert(K_OFFSET - Q_OFFSET >= CONSUMERS * QTile::BYTES && V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES &&
+constexpr int Q_SLOTS = CONSUMERS * Q_STAGES;  // a group's are side by side
+constexpr int BARRIERS = 2 * Q_SLOTS + 4 * STAGES + 2 * TILE_SLOTS;
+static_assert(K_OFFSET - Q_OFFSET >= Q_SLOTS * QTile::BYTES && V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES &&
                   TILES_OFFSET - V_OFFSET >= STAGES * VTile::BYTES &&
                   BARRIERS_OFFSET - TILES_OFFSET >= TILE_SLOTS * sizeof(Tile) &&
                   BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
@@ -50,9 +51,9 @@ static_assert(K_OFFSET - Q_OFFSET >= CONSUMERS * QTile::BYTES && V_OFFSET - K_OF
 struct Barriers {
     u32 base;
 
-    DEVICE u32 q_full(u32 group) const { return base + 8 * group; }
-    DEVICE u32 q_empty(u32 group) const { return q_full(CONSUMERS) + 8 * group; }
-    DEVICE u32 k_full(u32 slot) const { return q_empty(CONSUMERS) + 8 * slot; }
+    DEVICE u32 q_full(u32 slot) const { return base + 8 * slot; }
+    DEVICE u32 q_empty(u32 slot) const { return q_full(Q_SLOTS) + 8 * slot; }
+    DEVICE u32 k_full(u32 slot) const { return q_empty(Q_SLOTS) + 8 * slot; }
     DEVICE u32 k_empty(u32 slot) const { return k_full(STAGES) + 8 * slot; }
     DEVICE u32 v_full(u32 slot) const { return k_empty(STAGES) + 8 * slot; }
     DEVICE u32 v_empty(u32 slot) const { return v_full(STAGES) + 8 * slot; }
@@ -60,7 +61,7 @@ struct Barriers {
     DEVICE u32 tile_empty(u32 slot) const { return tile_full(TILE_SLOTS) + 8 * slot; }
 
     DEVICE void initialise() const {
-        for (int i = 0; i < CONSUMERS; i++) {
+        for (int i = 0; i < Q_SLOTS; i++) {
             mbarrier_init(q_full(i), 1);
             mbarrier_init(q_empty(i), 4);
         }
@@ -95,7 +96,7 @@ struct Consumer {
     const int group, warp;  // warp: within the group
     Ring<STAGES> k_ring, v_ring;
     Ring<TILE_SLOTS> tile_ring;
-    u32 q_parity = 0;         // of the next tile
+    Ring<Q_STAGES> q_ring;    // at the next tile
     u32 slot = 0;             // of the current tile
     Range unmasked = {0, 0};  // key tiles that every row of this warp sees whole
 
@@ -121,9 +122,11 @@ struct Consumer {
             wgmma_wait<0>();
             pin(s);
             release_k(end - begin == 1);
-            settle(s, begin);
-            softmax.start(s);
-            softmax.weigh(s);
+            //% if budget.idle_groups then
+            if (has_rows(tile_slot(slot))) first_weights(s, softmax, begin);
+            //% else
+            first_weights(s, softmax, begin);
+            //% end -- idle_groups
             pack_weights(p, s);
 #pragma unroll
             for (int i = 0; i < HEAD_DIM_V / 2; i++) o[i] = 0.0f;
@@ -211,6 +214,13 @@ struct Consumer {
     // This warp's first row in the sequence.
     DEVICE int first_row(const Tile &tile) const { return tile.block * TILE_M + group * GROUP_ROWS + warp * 16; }
 
+    //% if budget.idle_groups then
+    // In this group, which visits only a tile's first keys otherwise.
+    DEVICE bool has_rows(const Tile &tile) const {
+        return tile.block * TILE_M + group * GROUP_ROWS < tile.sequence.q_len;
+    }
+    //% end -- idle_groups
+
     // Moves to the next tile; false: there is none.
     DEVICE bool next_tile() {
         slot = tile_ring.slot;
@@ -248,15 +258,16 @@ struct Consumer {
     DEVICE int own_end() const { return tile_slot(slot).end; }
     //% end -- consumers
     DEVICE void wait_first_qk() {
-        mbarrier_wait(barriers.q_full(group), q_parity);
-        q_parity ^= 1;
+        mbarrier_wait(barriers.q_full(group * Q_STAGES + q_ring.slot), q_ring.parity);
+        q_ring.advance();
         mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
     }
+    DEVICE u32 q_slot() const { return group * Q_STAGES + (q_ring.slot + Q_STAGES - 1) % Q_STAGES; }  // of this tile
     DEVICE u32 last_k() const { return (k_ring.slot + STAGES - 1) % STAGES; }
     DEVICE void release_k(bool last) {
         arrive(barriers.k_empty(k_ring.slot));
         k_ring.advance();
-        if (last) arrive(barriers.q_empty(group));
+        if (last) arrive(barriers.q_empty(q_slot()));
     }
     DEVICE void release_v() {
         arrive(barriers.v_empty(v_ring.slot));
@@ -265,7 +276,7 @@ struct Consumer {
 
     // S = Q K^T.
     DEVICE void issue_qk(Scores &s, u32 stage) const {
-        const u64 q = QTile::rows_operand(shared + Q_OFFSET + group * QTile::BYTES);
+        const u64 q = QTile::rows_operand(shared + Q_OFFSET + q_slot() * QTile::BYTES);
         const u64 k = KTile::rows_operand(shared + K_OFFSET + stage * KTile::BYTES);
         pin(s);
         wgmma_fence();
@@ -295,11 +306,23 @@ struct Consumer {
         const Tile &work = tile_slot(slot);
         hide_scores(args, work.sequence, first_row(work), tile * TILE_N, s);
     }
+    // Scores of a row of tiles' first become weights.
+    DEVICE void first_weights(Scores &s, RowSoftmax &softmax, int tile) const {
+        settle(s, tile);
+        softmax.start(s);
+        softmax.weigh(s);
+    }
     DEVICE void store_output(const Output &o, const RowSoftmax &softmax, u32 done) const {
         const Tile &tile = tile_slot(done);
         const Destination rows(args, tile.sequence, first_row(tile), tile.head);
+        //% if budget.idle_groups then
+        const bool rowless = !has_rows(tile);
+        //% end -- idle_groups
         warp_sync();
         arrive(barriers.tile_empty(done));
+        //% if budget.idle_groups then
+        if (rowless) return;
+        //% end -- idle_groups
         rows.store_rows(o, softmax);
     }
 };

@@ -78,6 +78,20 @@ test("variants share kernels that do not depend on where they differ", function(
   assert(c.kernels[3].spec ~= d.kernels[3].spec)
 end)
 
+test("a knob with a default is left unsaid where it has it", function()
+  local spec = with(FORWARD, "family", "sm90")
+  for _, name in ipairs { "warps", "q_registers" } do spec = with(spec, name) end
+  for name, value in pairs { tile_m = 128, tile_n = 80, consumers = 2 } do spec = with(spec, name, tostring(value)) end
+  local plan = assert(gen.plan(spec))
+  local said = assert(gen.plan(spec .. " tile_slots=2 q_stages=1"))
+  equal(said.name, plan.name)
+  equal(said.kernels[2].spec, plan.kernels[2].spec)
+  assert(not plan.kernels[2].spec:find("q_stages", 1, true))
+  local other = assert(gen.plan(spec .. " q_stages=2"))
+  equal(other.name, plan.name .. "a2")
+  equal(other.kernels[2].spec, plan.kernels[2].spec .. " q_stages=2")
+end)
+
 test("the order of words does not matter", function()
   local words = {}
   for word in FORWARD:gmatch("%S+") do table.insert(words, 1, word) end
