@@ -70,9 +70,9 @@ const struct verb verbs[] = {
      "while\n"
      "the device measures; each is checked against the oracle, then timed beside the others, with cold caches, in "
      "rounds\n"
-     "that halve the field. One that crashes or hangs costs itself. FILE gets rows for --config or configs/, "
-     "FILE.t4.json\n"
-     "all results in the auto-tuning community's format, FILE.journal every record: --resume goes on from there.",
+     "that halve the field. One that crashes or hangs costs itself; who is slow at a smaller and at a larger size is not\n"
+     "tried between. FILE gets rows for --config or configs/, FILE.t4.json all results in the auto-tuning community's\n"
+     "format, FILE.journal every record: --resume goes on from there.",
      verb_tune},
 };
 const size_t verb_count = sizeof(verbs) / sizeof(*verbs);

@@ -2,6 +2,7 @@
 //
 // Requests with few candidates come first, so that the device has work while the many are compiled. Of a request the smallest size comes
 // first, then the largest: what loses clearly at both has nothing to hope for between them, and is not tried there.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,11 +122,10 @@ struct item *tune_take(struct sweep *sweep, size_t category) {
 // ---- hope ------------------------------------------------------------------------------------------------------------
 
 static double best_of(const struct item *item) {
-    double best = 0;
+    double best = INFINITY;
     for (size_t i = 0; i < item->count; i++) {
         const struct candidate *candidate = &item->candidates[i];
-        if (candidate->state == TUNE_CORRECT && candidate->count && (!best || candidate->estimate.median < best))
-            best = candidate->estimate.median;
+        if (candidate->state == TUNE_CORRECT && candidate->count) best = fmin(best, candidate->estimate.median);
     }
     return best;
 }

@@ -5,6 +5,12 @@
 #include "problem.h"
 #include "tune.h"
 
+#define LENGTHS 4
+
+static int64_t total(const int64_t lengths[LENGTHS]) {
+    return lengths[0] + lengths[1] + lengths[2] + lengths[3];
+}
+
 static vf_status set_lengths(int64_t **list, const int64_t *lengths, size_t count) {
     free(*list);
     *list = malloc(count * sizeof(**list));
@@ -14,23 +20,26 @@ static vf_status set_lengths(int64_t **list, const int64_t *lengths, size_t coun
 }
 
 vf_status tune_small_problem(const struct problem *problem, bool backward, struct problem *small) {
-    static const int64_t packed_q[4] = {257, 64, 1, 130}, packed_k[4] = {300, 65, 70, 130},
-                         batched[4] = {150, 150, 150, 150};
+    // Several tiles each way; more keys, then more queries than any ring of stages holds; one alone. The longest costs the oracle's threads no
+    // more than the others.
+    static const int64_t packed_q[LENGTHS] = {200, 40, 600, 1}, packed_k[LENGTHS] = {190, 600, 40, 70},
+                         batched[LENGTHS] = {150, 150, 150, 150};
     vf_status status = problem_copy(problem, small);
     if (status) return status;
-    status = set_lengths(&small->seqlens_q, small->batched_q ? batched : packed_q, 4);
-    if (!status) status = set_lengths(&small->seqlens_k, small->batched_k ? batched : packed_k, 4);
+    status = set_lengths(&small->seqlens_q, small->batched_q ? batched : packed_q, LENGTHS);
+    if (!status) status = set_lengths(&small->seqlens_k, small->batched_k ? batched : packed_k, LENGTHS);
     free(small->seqused_q);
     free(small->seqused_k);
     small->seqused_q = small->seqused_k = NULL;
-    small->batch = 4;
-    // Two heads of keys are as good as all of them.
+    small->batch = LENGTHS;
+    // Two heads of keys are as good as all of them, and four heads that share one as more.
     if (small->heads_k > 2 && small->heads_q % small->heads_k == 0) {
-        small->heads_q = small->heads_q / small->heads_k * 2;
+        const int64_t group = small->heads_q / small->heads_k;
         small->heads_k = 2;
+        small->heads_q = 2 * (group > 4 && group % 4 == 0 ? 4 : group);
     }
-    small->rows_q = small->batched_q ? 150 : 257 + 64 + 1 + 130;
-    small->rows_k = small->batched_k ? 150 : 300 + 65 + 70 + 130;
+    small->rows_q = small->batched_q ? batched[0] : total(packed_q);
+    small->rows_k = small->batched_k ? batched[0] : total(packed_k);
     small->max_seqlen_q = small->max_seqlen_k = 0;
     small->backward = backward;
     small->name[0] = 0;
