@@ -8,14 +8,21 @@
 
 #define CACHE "build/sim-cache"
 
-static vf_context *open_simulator(int fail_at) {
-    const struct sim_device device = {
-        .compute = 90, .multiprocessors = 2, .fail_at = fail_at, .quiet = true, .options = {.seed = 3, .cache = CACHE}};
+static vf_context *open_compute(int compute, int fail_at) {
+    const struct sim_device device = {.compute = compute,
+                                      .multiprocessors = 2,
+                                      .fail_at = fail_at,
+                                      .quiet = true,
+                                      .options = {.seed = 3, .cache = CACHE}};
     const vf_options options = {.backend = VF_BACKEND_CUDA, .cache_dir = CACHE "/library"};
     vf_context *context = NULL;
     sim_driver_reset(&device);
     vf_dev_open_with_api(&options, sim_cuda(), sim_nvrtc(), &context);
     return context;
+}
+
+static vf_context *open_simulator(int fail_at) {
+    return open_compute(90, fail_at);
 }
 
 // Nothing is left, and the driver never had to refuse.
@@ -48,6 +55,22 @@ START_TEST(results_are_the_oracles) {
     ck_assert_uint_gt(sim_get_statistics().launches, 6);
     problem_free(&problem);
     close_simulator(context);
+}
+END_TEST
+
+// Scores that are a small part of the cap, in both families.
+START_TEST(a_cap_far_above_all_scores_is_none) {
+    for (int compute = 80; compute <= 90; compute += 10) {
+        vf_context *context = open_compute(compute, 0);
+        struct problem problem =
+            problem_of("--seqlens-q 20,33 --seqlens-k 40,17 --head-dim 32 --softcap 1e9 --backward");
+        struct verify_result result;
+        const struct verify_options options = {.threads = 1, .repeat = 1};
+        unit_ok(verify_problem(context, &problem, &options, &result));
+        ck_assert_msg(result.verdict == VERIFY_RIGHT, "%d: %s", compute, result.sentence);
+        problem_free(&problem);
+        close_simulator(context);
+    }
 }
 END_TEST
 
@@ -266,5 +289,5 @@ START_TEST(every_driver_call_fails_once) {
 }
 END_TEST
 
-UNIT_MAIN("sim_driver", results_are_the_oracles, graphs_run_again, a_finding_fails_the_launch, the_driver_refuses,
-          lengths_of_any_kind, every_driver_call_fails_once)
+UNIT_MAIN("sim_driver", results_are_the_oracles, a_cap_far_above_all_scores_is_none, graphs_run_again,
+          a_finding_fails_the_launch, the_driver_refuses, lengths_of_any_kind, every_driver_call_fails_once)

@@ -152,6 +152,7 @@ static const char *const fault_small_lines[] = {
     "--name M5 --seqlens-q 176 --seqused-q 159 --seqused-k 159 --heads-q 4 --heads-k 2 --head-dim 128 --dtype fp16 --deterministic --backward",
     "--name K4-10 --seqlens-q 100x2 --batched --heads-q 2 --head-dim 128 --causal --softcap 10 --backward",
     "--name K4-15 --seqlens-q 100x2 --batched --heads-q 2 --head-dim 128 --causal --softcap 15 --backward",
+    "--name K4-far --seqlens-q 100,30 --heads-q 2 --head-dim 128 --causal --softcap 1e9 --backward",
     "--name R1 --seqlens-q 100x2 --batched --heads-q 2 --dtype fp16 --deterministic --backward",
     NULL,
 };
