@@ -207,6 +207,7 @@ int options_parse(int argc, char **argv, struct options *options) {
                                 .repeat = 1,
                                 .resume = 1,
                                 .limit = 64,
+                                .timeout = 60,
                                 .max_size = -1,
                                 .max_age = -1,
                                 .argc = argc,

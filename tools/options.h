@@ -48,6 +48,7 @@ struct options {
     // tune
     const char *strategy, *time_budget, *devices, *merge, *held_out, *rows;
     int64_t limit;
+    double timeout;
     bool go_on;
     // cache
     int64_t max_size, max_age;  // -1: not given

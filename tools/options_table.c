@@ -70,7 +70,8 @@ const struct verb verbs[] = {
      "while\n"
      "the device measures; each is checked against the oracle, then timed beside the others, with cold caches, in "
      "rounds\n"
-     "that halve the field. One that crashes or hangs costs itself; who is slow at a smaller and at a larger size is not\n"
+     "that halve the field. One that crashes or hangs costs itself; who is slow at a smaller and at a larger size is "
+     "not\n"
      "tried between. FILE gets rows for --config or configs/, FILE.t4.json all results in the auto-tuning community's\n"
      "format, FILE.journal every record: --resume goes on from there.",
      verb_tune},
@@ -119,6 +120,8 @@ static const struct option own_options[] = {
      "candidates of a pass of a problem, rows not counted (64)"},
     {"set", "KNOB=N", LIST, GROUP_VERB, TUNE, 0, FIELD(set),
      "only candidates with this knob, and rows; may be repeated"},
+    {"timeout", "S", SECONDS, GROUP_VERB, TUNE, 0, FIELD(timeout),
+     "seconds without an answer until a candidate counts as one that hangs (60)"},
     {"devices", "N,...", TEXT, GROUP_VERB, TUNE, 0, FIELD(devices), "devices that share the problems (--device)"},
     {"merge", "FILE", TEXT, GROUP_VERB, TUNE, 0, FIELD(merge),
      "measure nothing: rows from a journal and those given as arguments"},

@@ -87,7 +87,7 @@ static int verify(struct child *child, bool backward, const char *text, struct b
     if (status) return options_code(status);
     if (result.verdict == VERIFY_RIGHT) return CODE_OK;
     buf_text(answer, result.sentence);
-    return result.verdict == VERIFY_WRONG ? CODE_CHECK_FAILED : options_code(result.status);
+    return result.status ? options_code(result.status) : CODE_CHECK_FAILED;
 }
 
 // ---- time ------------------------------------------------------------------------------------------------------------

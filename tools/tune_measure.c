@@ -11,7 +11,6 @@
 #include "tune_side.h"
 #include "workers.h"
 
-#define VERIFY_LIMIT 120  // seconds without an answer: a kernel that hangs
 #define DEVICES_MAX 16
 
 // ---- compiling -------------------------------------------------------------------------------------------------------
@@ -105,7 +104,7 @@ static void verify(struct tune_side *side, struct candidate *candidate, const ch
         const bool right = ask_others(side->sweep, side->item, candidate);
         if (candidate->state == TUNE_NEW && asprintf(&text, "verify %s %s %s", side->item->backward ? "bwd" : "fwd",
                                                      right ? "some" : "all", candidate->knobs) >= 0) {
-            const enum worker_answer how = tune_ask(side, text, VERIFY_LIMIT, &code, &answer);
+            const enum worker_answer how = tune_ask(side, text, 0, &code, &answer);
             if (command_interrupted()) goto out;
             candidate->state = TUNE_CORRECT;
             if (how == WORKER_SILENT) tune_fail(candidate, TUNE_TIMEOUT, buf_string(&answer));

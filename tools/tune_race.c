@@ -14,7 +14,6 @@
 #define ROUNDS_MOST 160  // of one question
 #define ENOUGH 0.005     // of a time: how wide its interval may be in the end
 #define HOPELESS 1.5     // times the fastest: worth one time, no more
-#define TIME_LIMIT 60    // seconds without an answer: a kernel that hangs
 
 // ---- one question ----------------------------------------------------------------------------------------------------
 
@@ -42,8 +41,7 @@ static void time_group(struct tune_side *side, struct candidate *const *group, s
     buf_printf(&text, "time %s %.3f %d %.6g ", side->item->backward ? "bwd" : "fwd", seconds * (double)count, rounds,
                fmin(bar, 1e9));
     for (size_t i = 0; i < count; i++) buf_printf(&text, "%s%s", i ? "|" : "", group[i]->knobs);
-    const enum worker_answer how =
-        tune_ask(side, buf_string(&text), TIME_LIMIT + 20 * seconds * (double)count, &code, &answer);
+    const enum worker_answer how = tune_ask(side, buf_string(&text), 20 * seconds * (double)count, &code, &answer);
     if (how == WORKER_ANSWERED && !code) {
         take_times(group, count, buf_string(&answer));
     } else if (command_interrupted()) {

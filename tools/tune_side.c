@@ -26,11 +26,14 @@ static bool prepare(struct tune_side *side) {
     return good;
 }
 
-enum worker_answer tune_ask(struct tune_side *side, const char *text, double limit, int *code, struct buf *answer) {
+enum worker_answer tune_ask(struct tune_side *side, const char *text, double seconds, int *code, struct buf *answer) {
     *code = CODE_FAILURE;
     if (!prepare(side)) return WORKER_DIED;
     worker_tell(&side->worker, text);
-    return worker_hear(&side->worker, limit, code, answer);
+    const enum worker_answer how = worker_hear(&side->worker, side->sweep->options->timeout + seconds, code, answer);
+    // A kernel that failed may have spoilt the context for all that follow.
+    if (how == WORKER_ANSWERED && *code == CODE_FAILURE) worker_stop(&side->worker);
+    return how;
 }
 
 void tune_fail(struct candidate *candidate, enum tune_state state, const char *reason) {

@@ -14,8 +14,9 @@ struct tune_side {
     const struct item *told;  // that the process knows of
 };
 
-// Asks the process, which is started if there is none. WORKER_DIED, with CODE_FAILURE, if that fails too.
-enum worker_answer tune_ask(struct tune_side *side, const char *text, double limit, int *code, struct buf *answer);
+// Asks the process, which is started if there is none, for something that takes about so many seconds; it may take --timeout more.
+// WORKER_DIED, with CODE_FAILURE, if it cannot be started.
+enum worker_answer tune_ask(struct tune_side *side, const char *text, double seconds, int *code, struct buf *answer);
 
 // Times the candidates of its item that are correct until one is the fastest, or `deadline` (output_seconds) has come.
 void tune_race(struct tune_side *side, double deadline);

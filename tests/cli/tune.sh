@@ -169,6 +169,19 @@ if [ -x "$simulator" ]; then
     that test "$(grep -n '"name":"between"' "$scratch/sizes.json.journal" | head -1 | cut -d: -f1)" -lt \
         "$(grep -n '"name":"held"' "$scratch/sizes.json.journal" | head -1 | cut -d: -f1)"
     sweep=(tune --seqlens-q 9 --heads-q 1 --head-dim 8 --dtype bf16 --limit 1 --budget 1s --backend sim -j 2 -o "$scratch/tuned.json")
+    # A candidate that crashes, hangs or is wrong costs itself.
+    cp -R gen templates "$scratch"
+    awk '/float scale\[M_BLOCKS\]\[2\], lse/ {
+        print "//% if stages == 1 then\n*reinterpret_cast<volatile int *>(u64(8)) = 1;"
+        print "//% elseif tile_m == 128 then\nreturn;"
+        print "//% elseif tile_n == 48 then\nfor (volatile int i = 0;;) i = i;\n//% end" } { print }' \
+        templates/fwd_sm80.cu > "$scratch/templates/fwd_sm80.cu"
+    VARFLASH_SOURCE=$scratch good "${sweep[@]}" --backend sim:cc=80 --strategy random --timeout 5 --budget 60s -o "$scratch/faults.json"
+    faults() { grep -c "\"knobs\":\"[^\"]*$1.*\"state\":\"$2\"" "$scratch/faults.json.journal"; }
+    that test "$(faults 'stages=1 ' runtime)" -gt 0
+    that test "$(faults 'tile_m=128 ' correctness)" -gt 0
+    that test "$(faults 'stages=2 tile_m=64 tile_n=48 ' timeout)" = 1
+    that test "$(faults 'stages=2 tile_m=64 tile_n=64 ' correct)" = 1
     # An interrupt keeps what there is and names the command that goes on.
     "$VARFLASH" "${sweep[@]}" --budget 30s > "$out" 2> "$err" < /dev/null &
     process=$!
