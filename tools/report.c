@@ -132,6 +132,34 @@ static double nice_step(double high, double steps) {
     return power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
 }
 
+// What bars and strips have in common: rows with labels, one linear axis from 0, which starts at `left`.
+struct rows {
+    double left, top, row, scale;
+};
+
+static double label_width(double left, const char *label) {
+    return fmin(fmax(left, 6.8 * (double)strlen(label) + 14), WIDTH / 2.0);
+}
+
+static struct rows begin_rows(struct report *report, const char *title, const char *unit, double left, double high,
+                              size_t count) {
+    const struct rows rows = {left, 34, 22, (WIDTH - left - 90) / high};
+    struct buf *html = &report->html;
+    const double bottom = rows.top + rows.row * (double)count, step = nice_step(high, 6);
+    begin_plot(report, title);
+    buf_printf(html, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\">\n", WIDTH, bottom + 26);
+    for (int tick = 0; tick * step <= high * 1.0001; tick++) {
+        const double at = tick * step, x = left + at * rows.scale;
+        char number[32];
+        snprintf(number, sizeof(number), "%g", at);
+        buf_printf(html, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", x, x, rows.top - 6,
+                   bottom);
+        add_text(html, x, bottom + 16, "class=\"dim\" text-anchor=\"middle\"", number);
+    }
+    add_text(html, left, 14, "class=\"dim\"", unit);
+    return rows;
+}
+
 void report_bars(struct report *report, const char *title, const char *unit, const struct report_bar *bars,
                  size_t count) {
     struct groups groups = {.count = 0};
@@ -139,36 +167,59 @@ void report_bars(struct report *report, const char *title, const char *unit, con
     double high = 0, left = 60;
     for (size_t i = 0; i < count; i++) {
         high = fmax(high, fmax(bars[i].high, bars[i].value));
-        left = fmax(left, 6.8 * (double)strlen(bars[i].label) + 14);
+        left = label_width(left, bars[i].label);
     }
     if (!(high > 0)) return;
-    left = fmin(left, WIDTH / 2.0);
-    const double row = 22, top = 34, scale = (WIDTH - left - 90) / high, bottom = top + row * (double)count;
-    begin_plot(report, title);
-    buf_printf(html, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\">\n", WIDTH, bottom + 26);
-    const double step = nice_step(high, 6);
-    for (int tick = 0; tick * step <= high * 1.0001; tick++) {
-        const double at = tick * step, x = left + at * scale;
-        char number[32];
-        snprintf(number, sizeof(number), "%g", at);
-        buf_printf(html, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", x, x, top - 6,
-                   bottom);
-        add_text(html, x, bottom + 16, "class=\"dim\" text-anchor=\"middle\"", number);
-    }
-    add_text(html, left, 14, "class=\"dim\"", unit);
+    const struct rows rows = begin_rows(report, title, unit, left, high, count);
     for (size_t i = 0; i < count; i++) {
         const struct report_bar *bar = &bars[i];
-        const double y = top + row * (double)i, middle = y + row / 2 - 2;
+        const double y = rows.top + rows.row * (double)i, middle = y + rows.row / 2 - 2;
         char number[32];
         snprintf(number, sizeof(number), "%.4g", bar->value);
         add_text(html, left - 8, middle + 4, "text-anchor=\"end\"", bar->label);
         buf_printf(html, "<rect class=\"c%zu\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"2\"/>",
-                   color_of(&groups, bar->group), left, y, fmax(bar->value * scale, 0.5), row - 5);
+                   color_of(&groups, bar->group), left, y, fmax(bar->value * rows.scale, 0.5), rows.row - 5);
         if (bar->high > bar->low)
             buf_printf(html, "<line class=\"whisker\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>",
-                       left + bar->low * scale, left + bar->high * scale, middle, middle);
-        add_text(html, left + fmax(bar->value, bar->high) * scale + 6, middle + 4, "class=\"dim\"", number);
+                       left + bar->low * rows.scale, left + bar->high * rows.scale, middle, middle);
+        add_text(html, left + fmax(bar->value, bar->high) * rows.scale + 6, middle + 4, "class=\"dim\"", number);
         buf_text(html, "\n");
+    }
+    add_legend(html, &groups, 14);
+    buf_text(html, "</svg>\n");
+}
+
+// ---- strips ----------------------------------------------------------------------------------------------------------
+
+static bool starts_row(const struct report_dot *dots, size_t i) {
+    return !i || strcmp(dots[i].label, dots[i - 1].label) != 0;
+}
+
+void report_strips(struct report *report, const char *title, const char *unit, const struct report_dot *dots,
+                   size_t count) {
+    struct groups groups = {.count = 0};
+    struct buf *html = &report->html;
+    double high = 0, left = 60;
+    size_t lines = 0;
+    for (size_t i = 0; i < count; i++) {
+        high = fmax(high, dots[i].value);
+        left = label_width(left, dots[i].label);
+        lines += starts_row(dots, i);
+    }
+    if (!(high > 0)) return;
+    const struct rows rows = begin_rows(report, title, unit, left, high, lines);
+    double middle = rows.top - rows.row / 2 - 2;
+    for (size_t i = 0; i < count; i++) {
+        if (starts_row(dots, i)) {
+            middle += rows.row;
+            buf_printf(html, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", left,
+                       left + high * rows.scale, middle, middle);
+            add_text(html, left - 8, middle + 4, "text-anchor=\"end\"", dots[i].label);
+        }
+        buf_printf(html, "<circle class=\"c%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\" opacity=\".6\"><title>",
+                   color_of(&groups, dots[i].group), left + dots[i].value * rows.scale, middle);
+        add_escaped(html, dots[i].text);
+        buf_printf(html, ": %.4g</title></circle>\n", dots[i].value);
     }
     add_legend(html, &groups, 14);
     buf_text(html, "</svg>\n");

@@ -24,6 +24,14 @@ struct report_bar {
 void report_bars(struct report *report, const char *title, const char *unit, const struct report_bar *bars,
                  size_t count);
 
+// A line for each row of dots that follow each other with the same label: how a field lies, and who is where when the pointer rests.
+struct report_dot {
+    const char *label, *group, *text;
+    double value;
+};
+void report_strips(struct report *report, const char *title, const char *unit, const struct report_dot *dots,
+                   size_t count);
+
 // Points on two logarithmic axes; a label shows when the pointer rests on one. `slopes` lines y = slope * x, as a roofline's
 // memory side has them, are drawn behind and labelled.
 struct report_point {

@@ -57,6 +57,42 @@ static size_t add_importance(const struct tune_items *items, struct report_bar *
     return used;
 }
 
+// The shape and the pass.
+static const char *add_label(struct texts *words, const cJSON *first) {
+    char text[160];
+    snprintf(text, sizeof(text), "%s %s", tune_label(first), tune_text(first, "pass"));
+    texts_add(words, text);
+    return words->items[words->count - 1];
+}
+
+// Every candidate of every shape, the one that served before in a colour of its own.
+static void add_field(struct report *report, const struct tune_items *items) {
+    struct report_dot *dots = NULL;
+    struct texts words = {0};  // labels and families
+    size_t count = 0;
+    for (size_t i = 0; i < items->count; i++) {
+        const struct tune_item *item = &items->list[i];
+        const cJSON *first = tune_first(item);
+        const char *label = add_label(&words, first);
+        char text[160];
+        for (size_t k = 0; k <= item->count; k++) {
+            // What served is drawn last, on top.
+            const cJSON *record = k < item->count ? item->records[k] : item->served;
+            const char *family = strstr(tune_text(record, "knobs"), "family=");
+            if (!tune_is_correct(record) || (k < item->count && record == item->served)) continue;
+            snprintf(text, sizeof(text), "%s", record == item->served ? "served before" : family ? family + 7 : "");
+            text[family && record != item->served ? strcspn(text, " ") : strlen(text)] = 0;
+            texts_add(&words, text);
+            dots = output_realloc(dots, (count + 1) * sizeof(*dots));
+            dots[count++] = (struct report_dot){label, words.items[words.count - 1], tune_text(record, "knobs"),
+                                                tune_number(first, "flops") / 1e9 / tune_number(record, "ms")};
+        }
+    }
+    report_strips(report, "Every candidate", "TFLOP/s", dots, count);
+    texts_free(&words);
+    free(dots);
+}
+
 static void add_losses(struct report *report, const struct tune_losses *losses) {
     struct report_bar *bars = output_realloc(NULL, (losses->count + 1) * sizeof(*bars));
     for (size_t i = 0; i < losses->count; i++) {
@@ -75,19 +111,20 @@ int tune_report(const struct options *options, const struct tune_items *items, c
     struct report_point *points = output_realloc(NULL, items->count * sizeof(*points));
     size_t speed_count = 0, gain_count = 0, point_count = 0;
     char mean[64];
-    struct texts names = {0};
+    struct texts names = {0}, labels = {0};
     struct report report;
     for (size_t i = 0; i < items->count; i++) {
         const struct tune_item *item = &items->list[i];
         const cJSON *first = tune_first(item);
         if (!item->best) continue;
         const double work = tune_number(first, "flops") / 1e9;
+        const char *label = add_label(&labels, first);
         for (int tuned = 0; tuned < 2; tuned++) {
             const cJSON *record = tuned ? item->best : item->served;
             if (!record) continue;
-            speeds[speed_count++] = (struct report_bar){
-                tune_label(first), tuned ? "fastest" : "served before", work / tune_number(record, "ms"),
-                work / tune_number(record, "high"), work / tune_number(record, "low")};
+            speeds[speed_count++] =
+                (struct report_bar){label, tuned ? "fastest" : "served before", work / tune_number(record, "ms"),
+                                    work / tune_number(record, "high"), work / tune_number(record, "low")};
         }
         points[point_count++] = (struct report_point){
             tune_label(first), tune_text(first, "pass"),
@@ -107,6 +144,7 @@ int tune_report(const struct options *options, const struct tune_items *items, c
     }
     report_fact(&report, "rows over those before, geometric mean", mean);
     report_bars(&report, "Speed", "TFLOP/s", speeds, speed_count);
+    add_field(&report, items);
     report_scatter(&report, "Against the memory's roof", "FLOP a byte", "TFLOP/s", points, point_count, slopes,
                    sizeof(slopes) / sizeof(*slopes));
     report_bars(&report, "Speed-up over what was served before", "times", gains, gain_count);
@@ -114,6 +152,7 @@ int tune_report(const struct options *options, const struct tune_items *items, c
     const size_t importance = add_importance(items, knobs, sizeof(knobs) / sizeof(*knobs), &names);
     report_bars(&report, "What the knobs explain of the differences", "share of variance", knobs, importance);
     texts_free(&names);
+    texts_free(&labels);
     free(speeds);
     free(gains);
     free(points);

@@ -62,6 +62,8 @@ that test -z "$(json rows.1.when.avg_q_max 2> /dev/null)"
 that test "$(json rows.1.measured.ms)" = 6
 that test "$(json rows.1.measured.served_before_ms)" = 10
 that grep -q '<svg' "$scratch/page.html"
+that test "$(grep -c '<circle.*<title>.*tile_m=' "$scratch/page.html")" = 6 # each candidate that is right
+that grep -q '>long fwd<' "$scratch/page.html"
 cp "$scratch/rows.t4.json" "$out"
 that lua5.4 tests/cli/t4.lua < "$out"
 that test "$(json results.2.invalidity)" = correct
