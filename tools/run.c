@@ -9,6 +9,7 @@
 #include "options.h"
 #include "output.h"
 #include "safetensors.h"
+#include "status.h"
 #include "varflash/varflash_dev.h"
 
 // Every tensor of both passes. ORDER names
@@ -25,26 +26,28 @@ struct run {
     double milliseconds[2];  // forward, backward
 };
 
+#define TOO_LARGE "tensors of these shapes have more bytes than there are addresses"
+
 static vf_status bytes_of(const vf_tensor *tensor, size_t *bytes) {
     *bytes = number_size(tensor->dtype);
     for (int d = 0; d < tensor->ndim; d++)
-        if (__builtin_mul_overflow(*bytes, (size_t)tensor->shape[d], bytes)) return VF_ERROR_OUT_OF_MEMORY;
+        VF_REQUIRE(!__builtin_mul_overflow(*bytes, (size_t)tensor->shape[d], bytes), VF_ERROR_OUT_OF_MEMORY, TOO_LARGE);
     return VF_OK;
 }
 
 // A contiguous output; its data is allocated here.
 static vf_status make_output(struct run *run, enum name name, vf_dtype dtype, int ndim, const int64_t *shape) {
     vf_tensor *tensor = &run->host[name];
-    int64_t stride = 1;
     *tensor = (vf_tensor){.dtype = dtype, .ndim = ndim};
+    memcpy(tensor->shape, shape, (size_t)ndim * sizeof *shape);
+    VF_TRY(bytes_of(tensor, &run->size[name]));
+    int64_t stride = 1;
     for (int d = ndim - 1; d >= 0; d--) {
-        tensor->shape[d] = shape[d];
         tensor->stride[d] = stride;
-        stride *= shape[d] ? shape[d] : 1;
+        VF_REQUIRE(!__builtin_mul_overflow(stride, shape[d], &stride), VF_ERROR_OUT_OF_MEMORY, TOO_LARGE);
     }
-    const vf_status status = bytes_of(tensor, &run->size[name]);
-    if (!status) tensor->data = output_realloc(NULL, run->size[name]);
-    return status;
+    tensor->data = output_realloc(NULL, run->size[name]);
+    return VF_OK;
 }
 
 static vf_status make_outputs(struct run *run) {

@@ -60,6 +60,12 @@ one | file "{$(entry q F32 1,1,9 0 32),$(entry k F32 1,1,8 32 64),$(entry v F32 
 bad 6 . run --in "$scratch/in" --out "$scratch/d" --backend cpu
 one | file "{$(entry q F99 1,1,8 0 32),$(entry k F32 1,1,8 32 64),$(entry v F32 1,1,8 64 96)}"
 bad 6 . run --in "$scratch/in" --out "$scratch/d" --backend cpu
+# Shapes whose products only a zero keeps small.
+huge=1125899906842624
+for shape in "$huge,$huge,0" "0,$huge,8"; do
+    one | file "{$(entry q F32 "$shape" 0 0),$(entry k F32 "0,1,$huge" 32 32),$(entry v F32 "0,1,$huge" 64 64)}"
+    bad 7 'more bytes than there are addresses' run --in "$scratch/in" --out "$scratch/d" --backend cpu
+done
 one | file '{"q": 3}'
 bad 6 . run --in "$scratch/in" --out "$scratch/d" --backend cpu
 one | file 'not JSON'
