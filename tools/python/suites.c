@@ -19,7 +19,7 @@ static bool print_suite(const char *name) {
 }
 
 int main(void) {
-    static const char *const names[] = {"default", "bench", "bench-dims", "short"};
+    static const char *const names[] = {"default", "bench", "bench-dims", "short", "tune"};
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
         if (!print_suite(names[i])) return EXIT_FAILURE;
     }

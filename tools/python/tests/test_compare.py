@@ -30,6 +30,21 @@ def test_pairs_are_the_visible_ones(mask):
     assert drawn.lengths_q == [5, 5, 0, 9, 1]
 
 
+def test_work_is_counted_as_the_command_counts_it():
+    """Two products a visible pair forward, five backward, each over its own head dim; a suite's problems are those of any filter."""
+    drawn = problem("--seqlens-q 5,9 --heads-q 2 --head-dim 192 --head-dim-v 128")
+    assert drawn.flops(False) == 2 * (25 + 81) * 2 * (192 + 128)
+    assert drawn.flops(True) == 2 * (25 + 81) * 2 * (3 * 192 + 2 * 128)
+
+
+def test_filters_are_several(monkeypatch):
+    named = [problem(f"--name {name} --seqlens-q 5") for name in ("dense-d64", "dense-d128", "short")]
+    monkeypatch.setattr(command, "suite", lambda name: named)
+    for text, expected in (("", 3), ("d128", 1), ("d64,short", 2), ("none", 0)):
+        monkeypatch.setattr(sys, "argv", ["compare", "--suite", "bench", "--filter", text])
+        assert len(command.arguments()[1]) == expected
+
+
 def test_exact_values_are_those_of_the_reference():
     drawn = problem(
         "--seqlens-q 5,9 --seqlens-k 6,8 --heads-q 4 --heads-k 2 --head-dim 16 --head-dim-v 24 --softcap 3 --window 4,2 --dtype fp32"

@@ -18,12 +18,12 @@ def arguments():
     parser = argparse.ArgumentParser(
         prog="python -m varflash.compare",
         description="Times varflash beside every other attention that can be imported, on the same tensors, taking turns; TFLOP/s count "
-        "visible pairs only, backward 2.5 times the forward.",
+        "visible pairs only: two products of the forward, five of the backward.",
     )
     add_flags(parser)
     group = parser.add_argument_group("the run")
-    group.add_argument("--suite", metavar="NAME", help="problems of a suite of the varflash command: default, bench, bench-dims, short")
-    group.add_argument("--filter", default="", metavar="TEXT", help="of a suite, problems whose name contains TEXT")
+    group.add_argument("--suite", metavar="NAME", help="problems of a suite of the varflash command: default, bench, bench-dims, short, tune")
+    group.add_argument("--filter", default="", metavar="TEXT,...", help="of a suite, problems whose name contains TEXT, or one of several")
     group.add_argument("--peers", default=",".join(PEERS), metavar="NAME,...", help="(all: %(default)s)")
     group.add_argument("--forward-only", action="store_true", help="no backward, whatever the problem says")
     group.add_argument("--duration", type=float, default=0.1, metavar="S", help="seconds of timing for each peer and pass (0.1)")
@@ -42,7 +42,7 @@ def arguments():
         chosen = suite(options.suite) if options.suite else [Problem(options)]
     except ValueError as error:
         parser.error(str(error))
-    return options, [problem for problem in chosen if options.filter in problem.name]
+    return options, [problem for problem in chosen if any(text in problem.name for text in options.filter.split(","))]
 
 
 def circumstances(options):

@@ -94,8 +94,8 @@ class Problem:
 
     def flops(self, backward):
         flags = self.flags
-        forward = 2 * self.pairs() * flags.heads_q * (flags.head_dim + flags.head_dim_v)
-        return forward * 2.5 if backward else forward
+        columns = 3 * flags.head_dim + 2 * flags.head_dim_v if backward else flags.head_dim + flags.head_dim_v
+        return 2 * self.pairs() * flags.heads_q * columns
 
     def tensors(self, device):
         """q, k, v, dout, packed."""
