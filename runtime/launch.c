@@ -398,9 +398,26 @@ static vf_status launch_schedule(const struct call *call, const struct variant *
     return VF_OK;
 }
 
+struct kernel_maps {
+    struct cuda_tensor_map maps[TENSOR_MAPS_MAX];
+};
+
+static vf_status encode_maps(const struct call *call, const struct variant *variant, const struct scope *scope,
+                             struct kernel_maps kernels[SOURCE_KERNELS_MAX]) {
+    for (int i = 0; i < variant->choice.plan.kernel_count; i++) {
+        for (int m = 0; m < variant->maps[i].count; m++) {
+            VF_TRY(tensor_map_encode(call, &variant->maps[i].boxes[m], call->problem->workspace, scope->api,
+                                     &kernels[i].maps[m]));
+        }
+    }
+    return VF_OK;
+}
+
 vf_status launch_call(const struct call *call, const struct variant *variant, const struct layout *layout,
                       const struct scope *scope, uint64_t *launched) {
     const struct source_plan *plan = &variant->choice.plan;
+    struct kernel_maps kernels[SOURCE_KERNELS_MAX];
+    VF_TRY(encode_maps(call, variant, scope, kernels));  // first, so that nothing is launched if it fails
     for (int i = 0; i < plan->kernel_count; i++) {
         union arguments arguments;
         switch (variant->roles[i]) {
@@ -431,10 +448,7 @@ vf_status launch_call(const struct call *call, const struct variant *variant, co
             case ROLE_CHECK:
                 VF_FAIL(VF_ERROR_INTERNAL, "a variant has checked mode's kernel");
         }
-        for (int m = 0; m < variant->maps[i].count; m++) {
-            VF_TRY(tensor_map_encode(call, &variant->maps[i].boxes[m], call->problem->workspace, scope->api,
-                                     &arguments.maps[m]));
-        }
+        for (int m = 0; m < variant->maps[i].count; m++) arguments.maps[m] = kernels[i].maps[m];
         VF_TRY(launch(call, variant, i, scope, grid_of(call, layout, variant, i), i > 0, &arguments));
         ++*launched;
     }
