@@ -24,7 +24,7 @@ void learn(u32 *clock, u32 entry, u32 time) {
     clock[entry + block->weak] = std::max(clock[entry + block->weak], time);
 }
 void tick(Fiber &fiber) {
-    learn(fiber.clock, fiber.entry, fiber.clock[fiber.entry] + 1);
+    fiber.clock[fiber.entry + block->weak] = ++fiber.clock[fiber.entry];
     fiber.version++;
     fiber.tick_before_access = false;
 }
@@ -55,13 +55,16 @@ static const Block &block_of(u32 entry) {
     const auto &blocks = block->cluster->blocks;
     return *blocks[entry / (block->predecessor_entry / blocks.size())];
 }
-std::string who(u32 entry) {
-    const Block &b = block_of(entry);
-    const std::string of = &b == block ? "" : " of block " + std::to_string(b.id);
+std::string who(u32 entry, u32 id) {
+    const Block &b = block_of(entry);  // or one like it: all clusters number their entries alike
+    const std::string of = id == block->id ? "" : " of block " + std::to_string(id);
     if (entry < b.warp_entry) return "thread " + std::to_string(entry - b.thread_entry) + of;
     if (entry < b.slot_entry) return "the product of warp " + std::to_string(entry - b.warp_entry) + of;
     if (entry < b.async_entry) return "a bulk copy" + of;
     return "cp.async of thread " + std::to_string(entry - b.async_entry) + of;
+}
+std::string who(u32 entry) {
+    return who(entry, block_of(entry).id);
 }
 
 // ---- accesses of a chunk ----------------------------------------------------------------------------------------------
@@ -142,11 +145,11 @@ static void gather_readers(Chunk &chunk) {
                list.end());
 }
 
-// Where to look for what an actor knows of an earlier access. An arrival from another block orders a write after all but ordinary stores, and these
-// before the async proxy's writes.
-static const u32 *view_for(const Actor &actor, bool write, u64 earlier) {
-    const bool weakly = write && !(is_write(earlier) && is_generic(earlier) && actor.generic);
-    return actor.view + (weakly ? block->weak : 0);
+// Whether an arrival from another block lets an earlier access come before: it orders a write after all but ordinary stores, and these before the
+// async proxy's writes.
+__attribute__((noinline)) static bool comes_weakly_before(u64 earlier, const Actor &actor, bool write) {
+    return write && !(is_write(earlier) && is_generic(earlier) && actor.generic) &&
+           actor.view[entry_of(earlier) + block->weak] >= time_of(earlier);
 }
 
 // One access to the bytes `mask` of a chunk.
@@ -163,12 +166,13 @@ static void chunk_access(u32 address, u32 mask, const Actor &actor, bool write, 
     for (size_t i = 0; i < chunk.accesses.size(); i++) {
         const Access earlier = chunk.accesses[i];
         const u64 e = earlier.bits;
-        const u32 *view = view_for(actor, write, e);
-        const bool before = view[entry_of(e)] >= time_of(e);
+        const bool before =
+            actor.view[entry_of(e)] >= time_of(e) || (block->weak && comes_weakly_before(e, actor, write));
         if ((mask_of(e) & mask) && (write || is_write(e)) && !(atomic && is_atomic(e))) {
             if (!before)
                 report_race(actor, address, entry_of(e), write, is_write(e), pc, earlier.pc);
-            else if (!actor.generic && is_generic(e) && is_write(e) && !proxy_fenced(entry_of(e), time_of(e), view))
+            else if (!actor.generic && is_generic(e) && is_write(e) &&
+                     !proxy_fenced(entry_of(e), time_of(e), actor.view + block->weak))
                 find("missing fence.proxy.async", pc, earlier.pc, "%s at shared %#x after a write by %s",
                      who(actor.entry).c_str(), address, who(entry_of(e)).c_str());
         }

@@ -264,6 +264,7 @@ void publish(Clock &gathering);
 void publish(Clock &gathering, const u32 *view);
 void publish_weakly(Clock &gathering, const u32 *view);  // to another block: the second half alone
 std::string who(u32 entry);
+std::string who(u32 entry, u32 id);  // in any cluster: the block's
 bool shared_bounds(u32 address, u32 bytes, const char *what, const void *pc);
 u8 *shared_at(u32 address);
 bool is_shared(const void *pointer, u32 &address);

@@ -116,8 +116,8 @@ static void check_order(const Touch &touch, bool earlier_write, bool write, cons
     if (touch.launch == now.id) {
         if (options.no_hazards || ordered(touch, actor.view)) return;
         find(touch.block == block->id ? "global race inside a block" : "global race between blocks", pc, nullptr,
-             "%s by %s, not ordered after a %s by block %u, entry %u", write ? "write" : "read",
-             who(actor.entry).c_str(), after, touch.block, touch.entry);
+             "%s by %s, not ordered after a %s by %s", write ? "write" : "read", who(actor.entry).c_str(), after,
+             who(touch.entry, touch.block).c_str());
     } else if (touch.launch >= now.chain && !actor.view[block->predecessor_entry]) {
         find("no griddepcontrol.wait", pc, nullptr, "%s of what an earlier kernel may still %s",
              write ? "write" : "read", after);
@@ -140,8 +140,8 @@ bool global_access(const Actor &actor, const void *pointer, size_t bytes, Effect
         Cell &cell = cells[i];
         if (effect == Effect::REDUCTION && now.kernel->facts.deterministic && cell.write.launch == now.id &&
             cell.atomic && !options.no_hazards && !ordered(cell.write, actor.view))
-            find("unordered reduction", pc, nullptr, "with one by block %u, entry %u: the sum depends on timing",
-                 cell.write.block, cell.write.entry);
+            find("unordered reduction", pc, nullptr, "with one by %s: the sum depends on timing",
+                 who(cell.write.entry, cell.write.block).c_str());
         if (!(atomic && cell.atomic)) check_order(cell.write, true, write, actor, pc);
         if (write) check_order(cell.read, false, write, actor, pc);  // by no atomic: polls are not kept
         if (write) {
