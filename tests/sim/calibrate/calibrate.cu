@@ -3,34 +3,12 @@
 // What each wrapper of ptx/ does, on known data: run on a GPU and in the simulator, the words that it leaves in `output` must be the same. One
 // block of a warpgroup; `test` says which. Data are small whole numbers, so that every product and sum is exact, and bit patterns.
 
-//% include "attn/types.cuh"
-//% include "ptx/math.cuh"
-//% include "ptx/memory.cuh"
+//% include "calibrate.cuh"
 //% include "ptx/mma.cuh"
-//% include "ptx/mbarrier.cuh"
-//% include "ptx/tma.cuh"
 //% include "ptx/wgmma.cuh"
 //% include "ptx/wgmma_bf16.cuh"
 //% include "ptx/warpgroup.cuh"
 
-struct CalibrateArgs {
-    u64 input, output, test, variant;
-    TensorMap load, store;
-};
-
-constexpr int THREADS = 128;
-constexpr int SHARED = $(budget.shared_bytes);
-constexpr int BOX_ROWS = 64, BOX_BYTES = BOX_ROWS * 128;
-constexpr u32 BARRIER = SHARED - 1024;
-
-// -4 ... 4, and without a period that a tile could hide.
-DEVICE int whole(int i) {
-    return (i * 7 + i / 5 + i / 64) % 9 - 4;
-}
-DEVICE u32 pair(int i) {
-    return $(dtype == "bf16" and "pack_bf16" or "pack_fp16")(static_cast<float>(whole(2 * i)),
-                                                             static_cast<float>(whole(2 * i + 1)));
-}
 // Any bits: of a float near 1, large, small, special.
 DEVICE float number(int i) {
     const u32 special[] = {0, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x00000001, 0x7f7fffff, 0x3f800000};
@@ -38,38 +16,8 @@ DEVICE float number(int i) {
     return bits_to_float((static_cast<u32>(i) * 2654435761u & 0x87ffffff) | 0x38000000);
 }
 
-struct Calibrate {
-    const CalibrateArgs &args;
-    const u32 shared;
-    const int thread;
-
-    DEVICE explicit Calibrate(const CalibrateArgs &a)
-        : args(a), shared(shared_address(shared_memory())), thread(thread_index()) {}
-
-    DEVICE void put(int word, u32 value) const { store(pointer<u32>(args.output) + word, value); }
-    // Which of many NaNs comes out is not said.
-    DEVICE void put(int word, float value) const { put(word, value == value ? float_to_bits(value) : 0x7fc00000u); }
-    DEVICE const unsigned char *input() const { return pointer<const unsigned char>(args.input); }
-
-    // Shared memory [0, bytes) holds pairs of whole numbers.
-    DEVICE void fill(int bytes) const {
-        for (int i = thread; i < bytes / 4; i += THREADS) store_shared(shared + i * 4, pair(i));
-        block_sync();
-    }
-    DEVICE void clear(int bytes) const {
-        for (int i = thread; i < bytes / 4; i += THREADS) store_shared(shared + i * 4, 0u);
-        block_sync();
-    }
-    DEVICE void dump(int word, int bytes) const {
-        for (int i = thread; i < bytes / 16; i += THREADS) {
-            const Vector4 v = load_shared(shared + i * 16);
-            put(word + i * 4, v.x);
-            put(word + i * 4 + 1, v.y);
-            put(word + i * 4 + 2, v.z);
-            put(word + i * 4 + 3, v.w);
-        }
-        block_sync();
-    }
+struct Calibrate : Bench {
+    using Bench::Bench;
 
     // ---- registers
 
@@ -182,17 +130,6 @@ struct Calibrate {
 
     // ---- the copy engine
 
-    DEVICE void wait(u32 parity) const {
-        if (thread % WARP == 0) mbarrier_wait(shared + BARRIER, parity);
-        warp_sync();
-    }
-    DEVICE void start_barrier() const {
-        if (thread == 0) {
-            mbarrier_init(shared + BARRIER, 1);
-            mbarrier_init_fence();
-        }
-        block_sync();
-    }
     // Rows of a row map that are real, for each box; columns from `column`.
     DEVICE void load_boxes() const {
         const int counts[] = {64, 37, 1, 8};
