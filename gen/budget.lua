@@ -40,7 +40,7 @@ local function fit(name, request, threads, regions)
   end
   local registers = math.min(MOST_REGISTERS, limits.registers_per_sm // (threads * blocks) // 8 * 8)
   return { threads = threads, shared_bytes = bytes, offsets = offsets, regions = regions, blocks_per_sm = blocks,
-    registers = registers }
+    registers = registers, cluster = 1 }
 end
 
 -- Accumulators that a thread holds, plus what addresses and fragments take at least: a variant beyond it would spill.
@@ -164,19 +164,30 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 96, 4, 2 -- templates/bwd_sm90.cu
+local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = { 96, 104 }, 4, 2 -- templates/bwd_sm90.cu; a piece of one block, of a pair
+
+-- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
+local function share_keys(r)
+  local broad = r.head_dim > 128 or r.head_dim_v > 128
+  local cluster = (r.tile_n == 4 * GROUP_ROWS or r.tile_n == 2 * GROUP_ROWS and broad) and 2 or 1
+  return cluster, r.tile_n // cluster, r.tile_n // cluster == GROUP_ROWS
+end
 
 function budget.bwd_sm90(r)
   local name = ("bwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n)
   if r.target.cc ~= 90 or r.target.suffix ~= "a" then
     return nil, ("bwd_sm90: arch=%s has no wgmma; it needs sm_90a"):format(r.arch)
   end
-  if r.tile_m ~= GROUP_ROWS or r.tile_n ~= GROUP_ROWS and r.tile_n ~= 2 * GROUP_ROWS then
-    return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, or 64, the same for both"
+  local cluster, own_keys, wide = share_keys(r)
+  if r.tile_m ~= GROUP_ROWS or own_keys ~= GROUP_ROWS and own_keys ~= 2 * GROUP_ROWS then
+    return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, 64, the same for both, or " ..
+      "twice that for two blocks"
   end
-  local wide = r.tile_n == GROUP_ROWS
-  if not wide and (r.head_dim > 128 or r.head_dim_v > 128) then
-    return nil, name .. ": tile_n=128 is for head sizes up to 128"
+  if not wide and math.max(r.head_dim, r.head_dim_v) > 128 then
+    return nil, name .. ": 128 keys of a block are for head sizes up to 128"
+  end
+  if cluster == 2 and r.head_dim % 128 ~= 0 and (r.head_dim > 64 or r.head_dim % 16 ~= 0) then
+    return nil, name .. ": two blocks share the columns of dQ: head_dim 128, 256 or a multiple of 16 up to 64"
   end
   -- dK and dV, S or dP, P packed. Wide: a group has about half the columns.
   local kept = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
@@ -190,19 +201,24 @@ function budget.bwd_sm90(r)
   local function lay(k_stages, v_stages, ds_stages)
     local rings = r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES
     local regions = {
-      { "k", k_stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
-      { "v", v_stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
+      { "k", k_stages * panel_bytes(own_keys, r.head_dim), SWIZZLE },
+      { "v", v_stages * panel_bytes(own_keys, r.head_dim_v), SWIZZLE },
       { "q", r.stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
       { "dout", r.dout_stages * panel_bytes(r.tile_m, r.head_dim_v), SWIZZLE },
       { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
-      { "ds", ds_stages * panel_bytes(r.tile_n, r.tile_m), SWIZZLE },
-      { "pieces", PIECE_SLOTS * PIECE_BYTES },
-      { "work", WORK_BYTES // 2 },
-      { "barriers", 8 * (2 * rings + (wide and 3 or 1)) },
+      { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
+      { "pieces", PIECE_SLOTS * PIECE_BYTES[cluster] },
+      { "work", WORK_BYTES // 2, cluster == 2 and 16 },
+      { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (cluster == 2 and ds_stages + 2 or 0)), cluster == 2 and 16 },
     }
     if not wide then table.insert(regions, 6, { "zeros", r.tile_m * 16 }) end
-    if wide then table.insert(regions, 7, { "p", panel_bytes(r.tile_n, r.tile_m), SWIZZLE }) end
-    if fine then table.insert(regions, 8, { "weights", r.tile_n * r.tile_m * 2 }) end
+    if wide then table.insert(regions, 7, { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE }) end
+    if fine then table.insert(regions, 8, { "weights", own_keys * r.tile_m * 2 }) end
+    if cluster == 2 then
+      table.insert(regions, 2, { "peer_k", k_stages * panel_bytes(own_keys, r.head_dim // 2), SWIZZLE })
+      table.insert(regions, 6, { "peer_ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE })
+      table.insert(regions, #regions, { "ticket", 16, 16 })
+    end
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)
   end
   -- What is left of shared memory: the next piece's k first, because k is held longest, then room for dQ to lag behind, then v.
@@ -218,7 +234,7 @@ function budget.bwd_sm90(r)
   facts.k_stages, facts.v_stages, facts.ds_stages, facts.dout_stages = k_stages, v_stages, ds_stages, r.dout_stages
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
-  facts.wide, facts.fine_weights = wide, fine
+  facts.wide, facts.fine_weights, facts.cluster = wide, fine, cluster
   facts.whole_weights = wide or r.head_dim + r.head_dim_v <= 128
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
@@ -226,7 +242,8 @@ function budget.bwd_sm90(r)
   local dk, dv = r.head_dim, r.head_dim_v
   local dk_first, dv_first = dk, dv
   if wide then dk_first, dv_first = (dk + 63) // 128 * 64, math.min((dv + 127) // 128 * 64, dv) end -- templates/attn/backward_wide.cuh
-  for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64 } do
+  local joint = cluster == 2 and math.min(dk // 2, 64) or 0
+  for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64, joint } do
     if columns > 0 and not seen[columns] then
       seen[columns] = true
       table.insert(facts.wgmma_columns, columns)
@@ -235,7 +252,7 @@ function budget.bwd_sm90(r)
   facts.dq_row_warps, facts.last_block_first, facts.ordered = 4, true, true
   -- Under a mask, chains of blocks that start apart read more of a head at a time.
   facts.l2_section_mib = r.mask == "full" and L2_SECTION_MIB or L2_SECTION_MIB // 2 + 1
-  facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = r.tile_n }, { operand = "v", rows = r.tile_n },
+  facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = own_keys }, { operand = "v", rows = own_keys },
     { operand = "dout", rows = r.tile_m } }
   return facts
 end
@@ -321,6 +338,7 @@ function budget.bwd_pre_sm90(r)
   if not r.aligned then return nil, "bwd_pre_sm90: operands must be aligned to 16 bytes" end
   local facts = streaming(r, 3, 80) -- each thread has several rows' loads under way
   facts.dq_row_warps = 4
+  facts.wide = select(3, share_keys(r))
   return facts
 end
 

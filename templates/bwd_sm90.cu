@@ -14,6 +14,11 @@
 //                         |                        v                      v                        v
 //                       loader --> K V Q dO --> compute warpgroups -dS-> dQ warpgroup <-turns-> turn taker, turn passer
 //
+//% if budget.cluster == 2 then
+// Two blocks are a pair, a cluster, and share a piece: each has half of its keys. They load q and dO once for both, hand each other their dS, and
+// each sums half of the columns of dQ over the keys of both. Of a piece whose keys are one block's, each has its own query heads.
+//
+//% end -- cluster
 // dQ of a query tile is summed in one order: the first key tile stores, the others add, the last adds to its own sum and writes dq. A counter per
 // query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. docs/kernels-hopper.md tells the whole story.
 //
@@ -28,13 +33,15 @@ $(constants())
 
 constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
+constexpr int CLUSTER = $(budget.cluster);  // blocks that share a piece
+constexpr int OWN_KEYS = TILE_N / CLUSTER;
 constexpr int GROUPS = 2;  // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
 constexpr int COMPUTE_WARPS = 4 * GROUPS;
 constexpr int COMPUTE_REGISTERS = $(budget.compute_registers);
 constexpr int DQ_REGISTERS = $(budget.dq_registers);
 constexpr int HELPER_REGISTERS = $(budget.helper_registers);
-static_assert(TILE_N == GROUP_ROWS * $(budget.wide and 1 or 2),
+static_assert(OWN_KEYS == GROUP_ROWS * $(budget.wide and 1 or 2),
               "both compute warpgroups have the same keys, or 64 each");
 static_assert(TILE_M == 64, "the m of wgmma for dQ, and what a thread's registers hold of S and dP");
 static_assert((COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS) * GROUP_THREADS <= 65536 &&
@@ -54,14 +61,24 @@ $(args_structs())
 //% include "ptx/sync.cuh"
 //% include "ptx/warpgroup.cuh"
 //% include "ptx/wgmma_bf16.cuh"
+//% if budget.cluster == 2 then
+//% include "ptx/cluster.cuh"
+//% end -- cluster
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-using KTile = Panels<TILE_N, HEAD_DIM>;
-using VTile = Panels<TILE_N, HEAD_DIM_V>;
+using KTile = Panels<OWN_KEYS, HEAD_DIM>;
+using VTile = Panels<OWN_KEYS, HEAD_DIM_V>;
 using QTile = Panels<TILE_M, HEAD_DIM>;
 using DoutTile = Panels<TILE_M, HEAD_DIM_V>;
-using DsTile = Panels<TILE_N, TILE_M>;  // [key][query]
+using DsTile = Panels<OWN_KEYS, TILE_M>;  // [key][query]
+//% if budget.cluster == 2 then
+// Of a shared piece a block sums columns rank * DQ_COLUMNS ... of dQ: half of a single panel, else half of the panels.
+constexpr int DQ_COLUMNS = HEAD_DIM / 2;
+constexpr int DQ_PANELS = (DQ_COLUMNS + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+static_assert(DQ_COLUMNS % PANEL_COLUMNS == 0 || (QTile::COUNT == 1 && DQ_COLUMNS % 8 == 0), "halves of equal panels");
+constexpr int PEER_K_BYTES = DQ_PANELS * KTile::PANEL_BYTES;  // these columns of the other block's keys
+//% end -- cluster
 constexpr int STATISTICS_BYTES = TILE_M * 16;
 
 constexpr int Q_STAGES = STAGES;
@@ -88,7 +105,19 @@ struct Piece {
     int unseen_before;             // query tiles from this one on see nothing of the key tile before
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
+    //% if budget.cluster == 2 then
+    int own_row;  // this block's first key in the piece
+    int joint;    // 1: the other block has the other keys; 0: the same keys for other heads. Without a head, k_len is 0
+    //% end -- cluster
 
+    // This block's first key.
+    DEVICE int first_key() const {
+        //% if budget.cluster == 2 then
+        return block * TILE_N + own_row;
+        //% else
+        return block * TILE_N;
+        //% end -- cluster
+    }
     // All heads of a tile, then those of the next.
     DEVICE int tile(int step, int group) const {
         const int walked = group == 1 ? step : step / group;
@@ -113,6 +142,11 @@ constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query
 constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of every tile of statistics
 //% end -- not wide
 constexpr int DS_OFFSET = $(budget.offsets.ds);
+//% if budget.cluster == 2 then
+constexpr int PEER_K_OFFSET = $(budget.offsets.peer_k);    // beside each stage of k
+constexpr int PEER_DS_OFFSET = $(budget.offsets.peer_ds);  // the other block's dS, beside each stage of this one's
+constexpr int TICKET_OFFSET = $(budget.offsets.ticket);
+//% end -- cluster
 //% if budget.wide then
 constexpr int P_OFFSET = $(budget.offsets.p);
 //% if budget.fine_weights then
@@ -123,7 +157,14 @@ constexpr int PIECES_OFFSET = $(budget.offsets.pieces);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
 constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
-constexpr int BARRIERS = 2 * RINGS + $(budget.wide and 3 or 1);
+constexpr int BARRIERS = 2 * RINGS + $(budget.wide and 3 or 1) + (CLUSTER == 2 ? DS_STAGES + 2 : 0);
+//% if budget.cluster == 2 then
+static_assert(PEER_DS_OFFSET - PEER_K_OFFSET >= K_STAGES * PEER_K_BYTES &&
+                  STATISTICS_OFFSET - PEER_DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  BARRIERS_OFFSET - TICKET_OFFSET >= static_cast<int>(sizeof(Vector4)) &&
+                  TICKET_OFFSET - WORK_OFFSET >= sizeof(Work),
+              "the kernel and its budget agree");
+//% end -- cluster
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
                   STATISTICS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
@@ -142,7 +183,7 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
 
 DEVICE Band band_of(const Piece &piece, int tile) {
     const int first = tile * TILE_M;
-    return {piece.sequence.k_len - piece.block * TILE_N, piece.sequence.q_len - first, piece.lower + first,
+    return {piece.sequence.k_len - piece.first_key(), piece.sequence.q_len - first, piece.lower + first,
             piece.upper + first};
 }
 DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
@@ -203,22 +244,32 @@ struct Barriers {
     DEVICE u32 p_full() const { return request() + 8; }
     DEVICE u32 p_empty() const { return request() + 16; }
     //% end -- wide
+    //% if budget.cluster == 2 then
+    DEVICE u32 peer_ds_full(u32 slot) const { return request() + $(budget.wide and 24 or 8) + 8 * slot; }
+    DEVICE u32 ticket_full() const { return peer_ds_full(DS_STAGES); }
+    DEVICE u32 ticket_empty() const { return ticket_full() + 8; }
+    //% end -- cluster
 
     DEVICE void initialise() const {
-        both(q_full(0), q_empty(0), Q_STAGES, 1, COMPUTE_WARPS);
-        both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, COMPUTE_WARPS);
+        both(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
+        both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         both(k_full(0), k_empty(0), K_STAGES, 1, 4);
         //% if budget.wide then
         both(v_full(0), v_empty(0), V_STAGES, 1, 4);
-        both(ds_full(0), ds_empty(0), DS_STAGES, 4, COMPUTE_WARPS + 4);
+        both(ds_full(0), ds_empty(0), DS_STAGES, 4, COMPUTE_WARPS + CLUSTER * 4);
         both(p_full(), p_empty(), 1, 4, COMPUTE_WARPS);
         //% else
         both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, 4);
+        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4);
         //% end -- wide
         both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         both(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
+        //% if budget.cluster == 2 then
+        for (int i = 0; i < DS_STAGES; i++) mbarrier_init(peer_ds_full(i), 1);
+        mbarrier_init(ticket_full(), 1);
+        mbarrier_init(ticket_empty(), 1);
+        //% end -- cluster
         mbarrier_init_fence();
     }
 
@@ -235,8 +286,27 @@ struct Barriers {
 DEVICE void arrive(u32 barrier) {
     if (lane_index() == 0) mbarrier_arrive(barrier);
 }
+// The same on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
+DEVICE void arrive_everywhere(u32 barrier) {
+    arrive(barrier);
+    //% if budget.cluster == 2 then
+    if (lane_index() == 0) mbarrier_arrive_peer(peer_address(barrier, cluster_rank() ^ 1));
+    //% end -- cluster
+}
+
+//% if budget.cluster == 2 then
+// Rows of dS, `bytes` of it from `offset` on, for the other block's dQ. One thread, when they are in place for the copy engine.
+DEVICE void copy_ds_to_peer(u32 shared, const Barriers &barriers, u32 slot, u32 offset, u32 bytes) {
+    const u32 peer = cluster_rank() ^ 1, tile = slot * DsTile::BYTES + offset;
+    bulk_copy_peer(peer_address(shared + PEER_DS_OFFSET + tile, peer), shared + DS_OFFSET + tile, bytes,
+                   peer_address(barriers.peer_ds_full(slot), peer));
+}
+//% end -- cluster
 
 //% include "attn/backward_helpers.cuh"
+//% if budget.cluster == 2 then
+//% include "attn/backward_pair.cuh"
+//% end -- cluster
 //% include "attn/backward_dq.cuh"
 //% if budget.wide then
 //% include "attn/backward_wide.cuh"
@@ -246,43 +316,61 @@ DEVICE void arrive(u32 barrier) {
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
-KERNEL(THREADS, 1) $(entry)(PARAMETER BackwardSm90Args args) {
-    const int warp = uniform(thread_index() / WARP), group = warp / 4;
-    const u32 shared = shared_address(shared_memory());
-    const Barriers barriers = {shared + BARRIERS_OFFSET};
-    allow_successor();
-    if (thread_index() == 0) {
-        barriers.initialise();
-        prefetch_tensor_map(args.q);
-        prefetch_tensor_map(args.k);
-        prefetch_tensor_map(args.v);
-        prefetch_tensor_map(args.dout);
-    }
-    // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
-    for (int i = thread_index(); i < (Q_STAGES + $(budget.wide and 0 or 1)) * STATISTICS_BYTES / 16; i += THREADS)
-        store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
-    fence_async_proxy();
-    block_sync();
-    if (group < GROUPS) {
-        increase_registers<COMPUTE_REGISTERS>();
-        //% if budget.wide then
-        if (group == 0)
-            WideCompute<SCORES>(args, shared, barriers, warp).run();
-        else
-            WideCompute<GRADIENTS>(args, shared, barriers, warp - 4).run();
+//% if budget.cluster == 2 then
+CLUSTER_KERNEL(THREADS, CLUSTER) $(entry)(PARAMETER BackwardSm90Args args) {
+    //% else
+    KERNEL(THREADS, 1) $(entry)(PARAMETER BackwardSm90Args args) {
+        //% end -- cluster
+        const int warp = uniform(thread_index() / WARP), group = warp / 4;
+        const u32 shared = shared_address(shared_memory());
+        const Barriers barriers = {shared + BARRIERS_OFFSET};
+        allow_successor();
+        if (thread_index() == 0) {
+            barriers.initialise();
+            prefetch_tensor_map(args.q);
+            prefetch_tensor_map(args.k);
+            prefetch_tensor_map(args.v);
+            prefetch_tensor_map(args.dout);
+        }
+        // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
+        for (int i = thread_index(); i < (Q_STAGES + $(budget.wide and 0 or 1)) * STATISTICS_BYTES / 16; i += THREADS)
+            store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
+        fence_async_proxy();
+        //% if budget.cluster == 2 then
+        cluster_sync();
         //% else
-        Compute(args, shared, barriers, group, warp % 4).run();
-        //% end -- wide
-    } else if (group == GROUPS) {
-        decrease_registers<DQ_REGISTERS>();
-        wait_for_predecessor();
-        Accumulator(args, shared, barriers).run();
-    } else {
-        decrease_registers<HELPER_REGISTERS>();
-        wait_for_predecessor();
-        if (warp % 4 == 0) Scheduler{args, barriers}.run();
-        if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
-        if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
-        if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
+        block_sync();
+        //% end -- cluster
+        if (group < GROUPS) {
+            increase_registers<COMPUTE_REGISTERS>();
+            //% if budget.wide then
+            if (group == 0)
+                WideCompute<SCORES>(args, shared, barriers, warp).run();
+            else
+                WideCompute<GRADIENTS>(args, shared, barriers, warp - 4).run();
+            //% else
+            Compute(args, shared, barriers, group, warp % 4).run();
+            //% end -- wide
+        } else if (group == GROUPS) {
+            decrease_registers<DQ_REGISTERS>();
+            wait_for_predecessor();
+            Accumulator(args, shared, barriers).run();
+        } else {
+            decrease_registers<HELPER_REGISTERS>();
+            wait_for_predecessor();
+            //% if budget.cluster == 2 then
+            if (warp % 4 == 0) PairScheduler{{args, barriers}}.run();
+            //% else
+            if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
+            //% end -- cluster
+            if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
+            if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
+            if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
+            //% if budget.cluster == 2 then
+            warp_sync();
+            //% end -- cluster
+        }
+        //% if budget.cluster == 2 then
+        cluster_sync();  // until then the other block's copies and arrivals may come
+        //% end -- cluster
     }
-}

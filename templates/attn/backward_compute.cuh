@@ -61,7 +61,7 @@ struct Compute {
             step<true>(old_q);
             pin(dk);
             pin(dv);
-            arrive(barriers.q_empty(old_q));
+            arrive_everywhere(barriers.q_empty(old_q));
             store_keys();
             k_ring.advance();
             v_ring.advance();
@@ -127,7 +127,7 @@ struct Compute {
         if constexpr (WHOLE_WEIGHTS) issue_dv();
         wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
-        if (old_q >= 0) arrive(barriers.q_empty(old_q));
+        if (old_q >= 0) arrive_everywhere(barriers.q_empty(old_q));
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
         store_ds(ds);
 
@@ -142,7 +142,7 @@ struct Compute {
         if constexpr (!LAST) walk.advance(piece(), group * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
-        arrive(barriers.dout_empty(dout_ring.slot));
+        arrive_everywhere(barriers.dout_empty(dout_ring.slot));
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);
@@ -177,6 +177,11 @@ struct Compute {
         if constexpr (!WHOLE_WEIGHTS) issue_dv();
         named_barrier_sync(1 + group, GROUP_THREADS);
         arrive(barriers.ds_full(ds_ring.slot));
+        //% if budget.cluster == 2 then
+        if (warp == 0 && lane_index() == 0 && piece().joint)
+            copy_ds_to_peer(shared, barriers, ds_ring.slot, group * (GROUP_ROWS * PANEL_PITCH),
+                            GROUP_ROWS * PANEL_PITCH);
+        //% end -- cluster
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
@@ -254,7 +259,7 @@ struct Compute {
 
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().block * TILE_N + first_row();
+        const int head = piece().key_head, row = piece().first_key() + first_row();
         store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
         store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
     }

@@ -3,6 +3,9 @@
 // ---- Roles: dQ --------------------------------------------------------------------------------------------------------
 
 // A warpgroup: dQ of a query tile from both groups' dS, a panel of 64 columns at a time, added to memory from registers.
+//% if budget.cluster == 2 then
+// Of a piece that two blocks share, half of the columns from the dS of both.
+//% end -- cluster
 struct Accumulator {
     const BackwardSm90Args &args;
     const u32 shared;
@@ -10,6 +13,7 @@ struct Accumulator {
     Ring<DS_STAGES> ds_ring;
     Ring<K_STAGES> k_ring;
     Ring<TURN_STAGES> turn_ring, added_ring;
+    static constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;  // of eight columns of a tile
 
     DEVICE Accumulator(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
         : args(a), shared(shared_base), barriers(b) {}
@@ -38,10 +42,17 @@ struct Accumulator {
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);
         if (last && !first) wait_turn();  // all others have added
-        panel<0>(piece, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
+        //% if budget.cluster == 2 then
+        if (piece.joint) {
+            const int column = static_cast<int>(cluster_rank()) * DQ_COLUMNS;
+            joint_panel<0>(piece, head, tile, first, last, sum, column);
+            if constexpr (DQ_PANELS > 1) joint_panel<1>(piece, head, tile, first, last, sum, column);
+        } else {
+            own_panels(piece, head, tile, first, last, sum);
+        }
+        //% else
+        own_panels(piece, head, tile, first, last, sum);
+        //% end -- cluster
         ds_ring.advance();
         if (!last) {
             mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
@@ -50,16 +61,76 @@ struct Accumulator {
             added_ring.advance();
         }
     }
+    DEVICE void own_panels(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
+        panel<0>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
+    }
 
     template <int PANEL> DEVICE void panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
         constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
-        constexpr int BLOCKS = COLUMNS / 8;
-        constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;
         float dq[COLUMNS / 2];
         sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
+        begin<COLUMNS>(dq, sum, first, last);
+        if (PANEL == 0) {
+            mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
+            //% if budget.cluster == 2 then
+            if (thread_index() % GROUP_THREADS == 0) mbarrier_arrive(barriers.peer_ds_full(ds_ring.slot));
+            //% end -- cluster
+        }
+        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
+        const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
+        // The slot is the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
+        const u64 k = KTile::columns_operand(K_STAGES > 1 ? uniform(k_panel) : k_panel);
+        wgmma_fence();
+        issue<COLUMNS>(dq, ds, k);
+        wgmma_commit();
+        if (PANEL == 0 && !last && !first) wait_turn();
+        wgmma_wait<0>();
+        pin(dq);
+        if (PANEL == QTile::COUNT - 1) arrive_everywhere(barriers.ds_empty(ds_ring.slot));
+        end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
+    }
+    //% if budget.cluster == 2 then
+    // Columns `half` + 64 * PANEL ... over the keys of both blocks, this one's first.
+    template <int PANEL>
+    DEVICE void joint_panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum, int half) {
+        constexpr int COLUMNS = DQ_COLUMNS < PANEL_COLUMNS ? DQ_COLUMNS : PANEL_COLUMNS;
+        float dq[COLUMNS / 2];
+        const int column = half + PANEL * PANEL_COLUMNS;
+        const u32 inside = column % PANEL_COLUMNS * 2;  // bytes, of the panel
+        sum += column / 8 * BLOCK_FLOATS;
+        begin<COLUMNS>(dq, sum, first, last);
+        if (PANEL == 0) {
+            // Every step is a phase of the other block's dS, with bytes or, where pieces are not shared, without. It begins behind the wait for
+            // this block's dS, before which no warp can still wait for the phase before.
+            mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
+            if (thread_index() % GROUP_THREADS == 0)
+                mbarrier_arrive_expect(barriers.peer_ds_full(ds_ring.slot), DsTile::BYTES);
+            mbarrier_wait(barriers.peer_ds_full(ds_ring.slot), ds_ring.parity);
+        }
+        const u32 own_k = shared + K_OFFSET + k_ring.slot * KTile::BYTES + column / PANEL_COLUMNS * KTile::PANEL_BYTES;
+        const u32 peer_k = shared + PEER_K_OFFSET + k_ring.slot * PEER_K_BYTES + PANEL * KTile::PANEL_BYTES;
+        const u32 ds = shared + ds_ring.slot * DsTile::BYTES;
+        wgmma_fence();
+        issue<COLUMNS>(dq, DsTile::columns_operand(ds + DS_OFFSET), KTile::columns_operand(uniform(own_k + inside)));
+        issue<COLUMNS>(dq, DsTile::columns_operand(ds + PEER_DS_OFFSET),
+                       KTile::columns_operand(uniform(peer_k + inside)));
+        wgmma_commit();
+        if (PANEL == 0 && !last && !first) wait_turn();
+        wgmma_wait<0>();
+        pin(dq);
+        if (PANEL == DQ_PANELS - 1) arrive_everywhere(barriers.ds_empty(ds_ring.slot));
+        end<COLUMNS>(dq, piece, head, tile, first, last, sum, column);
+    }
+    //% end -- cluster
+
+    // What is added to: the sum in memory, if this block is the last that adds to it, or zeros.
+    template <int COLUMNS> DEVICE void begin(float (&dq)[COLUMNS / 2], const float *sum, bool first, bool last) const {
         if (last && !first) {
 #pragma unroll
-            for (int c = 0; c < BLOCKS; c++) {
+            for (int c = 0; c < COLUMNS / 8; c++) {
                 const Float4 v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
                 dq[4 * c] = v.x;
                 dq[4 * c + 1] = v.y;
@@ -71,37 +142,33 @@ struct Accumulator {
             for (int i = 0; i < COLUMNS / 2; i++) dq[i] = 0.0f;
         }
         pin(dq);
-        if (PANEL == 0) mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
-        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
-        const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
-        // The slot is the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
-        const u64 k = KTile::columns_operand(K_STAGES > 1 ? uniform(k_panel) : k_panel);
-        wgmma_fence();
+    }
+    template <int COLUMNS> static DEVICE void issue(float (&dq)[COLUMNS / 2], u64 ds, u64 k) {
 #pragma unroll
-        for (int i = 0; i < TILE_N / 16; i++)
+        for (int i = 0; i < OWN_KEYS / 16; i++)
             wgmma_ss<COLUMNS, MN_MAJOR, MN_MAJOR>(dq, descriptor_plus(ds, DsTile::columns_step(i)),
                                                   descriptor_plus(k, KTile::columns_step(i)), 1);
-        wgmma_commit();
-        if (PANEL == 0 && !last && !first) wait_turn();
-        wgmma_wait<0>();
-        pin(dq);
-        if (PANEL == QTile::COUNT - 1) arrive(barriers.ds_empty(ds_ring.slot));
+    }
+    template <int COLUMNS> DEVICE void end(const float (&dq)[COLUMNS / 2], const Piece &piece, int head, int tile,
+                                           bool first, bool last, float *sum, int column) const {
         if (last) {
             const Sequence &s = piece.sequence;
             const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
-            store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), PANEL * PANEL_COLUMNS, row, s.q_len, dq,
+            //% if budget.cluster == 2 then
+            if (s.k_len == 0) return;  // nothing is this block's
+            //% end -- cluster
+            store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
                               args.scale / WEIGHT_UNIT);
             return;
         }
-        float *own = sum;
         if (first) {
 #pragma unroll
-            for (int c = 0; c < BLOCKS; c++, own += BLOCK_FLOATS)
-                store(reinterpret_cast<Float4 *>(own), Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+            for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
+                store(reinterpret_cast<Float4 *>(sum), Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         } else {
 #pragma unroll
-            for (int c = 0; c < BLOCKS; c++, own += BLOCK_FLOATS)
-                reduce_add(own, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+            for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
+                reduce_add(sum, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         }
     }
 

@@ -5,12 +5,46 @@
 
 constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
 
-// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
-struct Scheduler {
+// What the schedulers of single blocks and of pairs (backward_pair.cuh) have in common.
+struct Publisher {
     const BackwardSm90Args &args;
     const Barriers barriers;
 
+    // An edge of the mask as row - column of a block's keys and the first query tile, if it is near enough for any tile to tell. own_row: of
+    // its first key in the piece.
+    static DEVICE int edge(const Work &work, i64 offset, int own_row = 0) {
+        constexpr i64 FAR = 1 << 10, LONGEST = 1 << 30;
+        const Sequence &s = work.sequence;
+        //% if mask == "causal" then
+        offset = 0;
+        //% end -- mask
+        const i64 at = static_cast<i64>(s.k_len) - s.q_len - static_cast<i64>(work.block) * TILE_N + offset - own_row;
+        return static_cast<int>(larger(-LONGEST - FAR, smaller(at, FAR)));
+    }
+    DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
+        if (lane_index() == 0) {
+            mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
+            piece_slot(ring.slot) = piece;
+            mbarrier_arrive(barriers.piece_full(ring.slot));
+        }
+        warp_sync();
+        ring.advance();
+    }
+    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
+        const Sequence &s = work.sequence;
+        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
+        for (int h = head; h < head + heads; h++) {
+            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
+            for (int i = lane_index(); i < count; i += WARP)
+                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
+        }
+    }
+};
+
+//% if budget.cluster == 1 then
+// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
+// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+struct Scheduler : Publisher {
     DEVICE void run() const {
         const ListReader list(args.schedule);
         const int key_heads = args.heads / args.group;
@@ -58,37 +92,8 @@ struct Scheduler {
         }
         publish(ring, {});
     }
-
-  private:
-    // An edge of the mask as row - column of the piece's keys and the first query tile, if it is near enough for any tile to tell.
-    static DEVICE int edge(const Work &work, i64 offset) {
-        constexpr i64 FAR = 1 << 10, LONGEST = 1 << 30;
-        const Sequence &s = work.sequence;
-        //% if mask == "causal" then
-        offset = 0;
-        //% end -- mask
-        const i64 at = static_cast<i64>(s.k_len) - s.q_len - static_cast<i64>(work.block) * TILE_N + offset;
-        return static_cast<int>(larger(-LONGEST - FAR, smaller(at, FAR)));
-    }
-    DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
-        if (lane_index() == 0) {
-            mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
-            piece_slot(ring.slot) = piece;
-            mbarrier_arrive(barriers.piece_full(ring.slot));
-        }
-        warp_sync();
-        ring.advance();
-    }
-    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
-        const Sequence &s = work.sequence;
-        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
-        for (int h = head; h < head + heads; h++) {
-            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
-            for (int i = lane_index(); i < count; i += WARP)
-                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
-        }
-    }
 };
+//% end -- cluster
 
 // Goes through all pieces and steps in the order in which everyone does. Visit: (piece, head, tile).
 template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int group, Visit visit) {
@@ -122,43 +127,82 @@ struct Loader {
     DEVICE void run() {
         visit_steps(barriers, args.group, [this](const Piece &piece, int head, int tile, int left) {
             const bool fresh = left == piece.steps;
-            load_q(piece.sequence, head, tile);
-            if (fresh) load_keys<KTile>(k_ring, barriers.k_full(0), barriers.k_empty(0), K_OFFSET, args.k, piece);
-            load_dout(piece.sequence, head, tile);
-            if (fresh) load_keys<VTile>(v_ring, barriers.v_full(0), barriers.v_empty(0), V_OFFSET, args.v, piece);
+            load_q(piece, head, tile);
+            if (fresh) load_k(piece);
+            load_dout(piece, head, tile);
+            if (fresh) load_v(piece);
             if (left == smaller(LOADS_AHEAD, piece.steps) && piece.request) mbarrier_arrive(barriers.request());
         });
     }
 
   private:
-    DEVICE void load_q(const Sequence &s, int head, int tile) {
+    DEVICE void load_q(const Piece &piece, int head, int tile) {
+        const Sequence &s = piece.sequence;
         const u32 full = barriers.q_full(q_ring.slot);
         const int first = tile * TILE_M;
         const u32 statistics = smaller(TILE_M, s.q_len - first) * 16;  // bytes: rows past the end are no one's to read
         mbarrier_wait(barriers.q_empty(q_ring.slot), q_ring.parity ^ 1);
         mbarrier_arrive_expect(full, QTile::BYTES + statistics);
-        QTile::load(shared + Q_OFFSET + q_ring.slot * QTile::BYTES, args.q, full, s.q_begin, first, s.q_len, head,
-                    s.q_batch);
+        load_rows<QTile, 0>(piece, shared + Q_OFFSET + q_ring.slot * QTile::BYTES, args.q, full, first, head);
         bulk_load(shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES,
                   pointer<const Vector4>(args.stats) + (head * args.stat_rows + s.stat_row + first), statistics, full);
         q_ring.advance();
     }
-    DEVICE void load_dout(const Sequence &s, int head, int tile) {
+    DEVICE void load_dout(const Piece &piece, int head, int tile) {
         const u32 full = barriers.dout_full(dout_ring.slot);
         mbarrier_wait(barriers.dout_empty(dout_ring.slot), dout_ring.parity ^ 1);
         mbarrier_arrive_expect(full, DoutTile::BYTES);
-        DoutTile::load(shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES, args.dout, full, s.q_begin,
-                       tile * TILE_M, s.q_len, head, s.q_batch);
+        load_rows<DoutTile, 1>(piece, shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES, args.dout, full,
+                               tile * TILE_M, head);
         dout_ring.advance();
     }
-    template <class Tile, int N>
-    DEVICE void load_keys(Ring<N> &ring, u32 full, u32 empty, int offset, const TensorMap &map, const Piece &piece) {
+    // Of a piece that two blocks share, that of RANK loads for both.
+    template <class Tile, u32 RANK>
+    DEVICE void load_rows(const Piece &piece, u32 to, const TensorMap &map, u32 full, int first, int head) const {
         const Sequence &s = piece.sequence;
-        mbarrier_wait(empty + 8 * ring.slot, ring.parity ^ 1);
-        mbarrier_arrive_expect(full + 8 * ring.slot, Tile::BYTES);
-        Tile::load(shared + offset + ring.slot * Tile::BYTES, map, full + 8 * ring.slot, s.k_begin,
-                   piece.block * TILE_N, s.k_len, piece.key_head, s.k_batch);
-        ring.advance();
+        //% if budget.cluster == 2 then
+        if (piece.joint) {
+            if (cluster_rank() == RANK) Tile::load_pair(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
+            return;
+        }
+        //% end -- cluster
+        Tile::load(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
+    }
+    DEVICE void load_k(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+        const u32 full = barriers.k_full(k_ring.slot);
+        mbarrier_wait(barriers.k_empty(k_ring.slot), k_ring.parity ^ 1);
+        //% if budget.cluster == 2 then
+        mbarrier_arrive_expect(full, KTile::BYTES + (piece.joint ? PEER_K_BYTES : 0));
+        if (piece.joint) {
+            const int first = piece.block * TILE_N + OWN_KEYS - piece.own_row;
+            const int panel = QTile::COUNT == 1 ? 0 : static_cast<int>(cluster_rank()) * DQ_PANELS;
+            KTile::template load_panels<DQ_PANELS>(shared + PEER_K_OFFSET + k_ring.slot * PEER_K_BYTES, args.k, full,
+                                                   panel, s.k_begin, first, s.k_len, piece.key_head, s.k_batch);
+        }
+        //% else
+        mbarrier_arrive_expect(full, KTile::BYTES);
+        //% end -- cluster
+        KTile::load(shared + K_OFFSET + k_ring.slot * KTile::BYTES, args.k, full, s.k_begin, piece.first_key(),
+                    key_limit(s), piece.key_head, s.k_batch);
+        k_ring.advance();
+    }
+    DEVICE void load_v(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+        const u32 full = barriers.v_full(v_ring.slot);
+        mbarrier_wait(barriers.v_empty(v_ring.slot), v_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, VTile::BYTES);
+        VTile::load(shared + V_OFFSET + v_ring.slot * VTile::BYTES, args.v, full, s.k_begin, piece.first_key(),
+                    key_limit(s), piece.key_head, s.k_batch);
+        v_ring.advance();
+    }
+    // A block without keys of its own (k_len 0) loads one that is never looked at.
+    static DEVICE int key_limit(const Sequence &s) {
+        //% if budget.cluster == 2 then
+        return larger(s.k_len, 1);
+        //% else
+        return s.k_len;
+        //% end -- cluster
     }
 };
 
@@ -176,9 +220,10 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            global_wait_equal(
-                turn(piece, head, tile),
-                static_cast<u32>(ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block));
+            // Of a pair, the other block may have added already.
+            $(budget.cluster == 2 and "global_wait_at_least" or "global_wait_equal")
+            (turn(piece, head, tile), CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
+                                                                                       : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -191,7 +236,11 @@ struct Turns {
             if (piece.last(tile, args.group)) return;
             mbarrier_arrive(barriers.added(ring.slot));
             mbarrier_wait(barriers.added(ring.slot), ring.parity);
+            //% if budget.cluster == 2 then
+            global_release_add(turn(piece, head, tile), piece.joint ? 1 : CLUSTER);  // half of the columns, or all
+            //% else
             global_release_add(turn(piece, head, tile), 1);
+            //% end -- cluster
             ring.advance();
         });
     }

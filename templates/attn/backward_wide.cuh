@@ -240,6 +240,10 @@ template <Half HALF> struct WideCompute {
         fence_async_proxy();
         warp_sync();
         arrive(barriers.ds_full(made_ring.slot));
+        //% if budget.cluster == 2 then
+        if (lane_index() == 0 && piece().joint)
+            copy_ds_to_peer(shared, barriers, made_ring.slot, warp * 16 * PANEL_PITCH, 16 * PANEL_PITCH);
+        //% end -- cluster
         made_ring.advance();
     }
 
@@ -261,7 +265,7 @@ template <Half HALF> struct WideCompute {
     DEVICE void release_dv() {
         if constexpr (HALF == GRADIENTS) warp_sync();  // all lanes have read their weights
         arrive(barriers.p_empty());
-        arrive(barriers.dout_empty(dout_ring.slot));
+        arrive_everywhere(barriers.dout_empty(dout_ring.slot));
         p_ring.advance();
         dout_ring.advance();
     }
@@ -282,14 +286,14 @@ template <Half HALF> struct WideCompute {
     }
     DEVICE void release_dk() {
         arrive(barriers.ds_empty(ds_ring.slot));
-        arrive(barriers.q_empty(old_q_ring.slot));
+        arrive_everywhere(barriers.q_empty(old_q_ring.slot));
         ds_ring.advance();
         old_q_ring.advance();
     }
 
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().block * TILE_N + first_row();
+        const int head = piece().key_head, row = piece().first_key() + first_row();
         if constexpr (DV_COLUMNS > 0)
             store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), DV_PANEL * PANEL_COLUMNS, row, q.k_len, dv,
                               1.0f / WEIGHT_UNIT);

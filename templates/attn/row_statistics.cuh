@@ -15,7 +15,7 @@
 // Weights are WEIGHT_UNIT times what they should be, and so is all that comes of them, up to the outputs' last multiplication: as fp16, in which
 // they wait for their gradient, none that matters is then subnormal. The unit is 1 where results are fp16, which could overflow, and in wide heads,
 // whose weights wait otherwise.
-//% local large = dtype == "bf16" and tile_n ~= 64
+//% local large = dtype == "bf16" and not budget.wide
 constexpr float WEIGHT_SHIFT = $(f32(large and 15 or 0));
 constexpr float WEIGHT_UNIT = $(f32(large and 32768 or 1));
 

@@ -10,6 +10,9 @@ using u64 = unsigned long long;
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+// Blocks come in clusters (ptx/cluster.cuh) of `cluster`, of which a grid is a multiple.
+#define CLUSTER_KERNEL(threads, cluster) \
+    extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)
 #define PARAMETER const __grid_constant__
 
 struct alignas(16) Vector4 {

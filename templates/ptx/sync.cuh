@@ -7,6 +7,13 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
 }
+// The same, until the value is no less than `expected`.
+DEVICE void global_wait_at_least(const u32 *address, u32 expected) {
+    u32 value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    } while (value < expected);
+}
 // red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
 // and this one is covered too.
 DEVICE void global_release_add(u32 *address, u32 value) {

@@ -10,6 +10,9 @@
 //% include "ptx/mbarrier.cuh"
 //% include "ptx/tma.cuh"
 //% include "ptx/wgmma.cuh"
+//% if budget.cluster == 2 then
+//% include "ptx/cluster.cuh"
+//% end -- cluster
 
 constexpr int PANEL_COLUMNS = 64;
 constexpr int PANEL_PITCH = 128;
@@ -24,14 +27,28 @@ template <int ROWS, int COLUMNS> struct Panels {
     // thread; the barrier expects BYTES.
     static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
                             int batch) {
-        first = smaller(first, limit - 1);
-        const int count = smaller(limit - first, ROWS);
-        const int row = static_cast<int>(begin) + first + count;
+        load_panels<COUNT>(shared, map, barrier, 0, begin, first, limit, head, batch);
+    }
+    // Some panels of it, from `panel` on.
+    template <int PANELS> static DEVICE void load_panels(u32 shared, const TensorMap &map, u32 barrier, int panel,
+                                                         i64 begin, int first, int limit, int head, int batch) {
+        const Box box(begin, first, limit);
 #pragma unroll
-        for (int panel = 0; panel < COUNT; panel++)
-            tma_load_5d(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, ROWS - count, row, head,
+        for (int i = 0; i < PANELS; i++)
+            tma_load_5d(shared + i * PANEL_BYTES, map, barrier, (panel + i) * PANEL_COLUMNS, box.skipped, box.row, head,
                         batch);
     }
+    //% if budget.cluster == 2 then
+    // All of it, into both blocks of a pair; each one's barrier expects BYTES.
+    static DEVICE void load_pair(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit,
+                                 int head, int batch) {
+        const Box box(begin, first, limit);
+#pragma unroll
+        for (int panel = 0; panel < COUNT; panel++)
+            tma_load_5d_multicast(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, box.skipped,
+                                  box.row, head, batch, 3);
+    }
+    //% end -- cluster
 
     // As an operand whose rows are its M or N index, contracted over columns: the descriptor of columns 16 * step ...
     static DEVICE u64 rows_operand(u32 shared) { return matrix_descriptor(shared, 16); }
@@ -39,6 +56,19 @@ template <int ROWS, int COLUMNS> struct Panels {
     // As an operand whose columns are its N index, contracted over rows: the descriptor of rows 16 * step ...
     static DEVICE u64 columns_operand(u32 shared) { return matrix_descriptor(shared, PANEL_BYTES); }
     static constexpr u32 columns_step(int step) { return step * 16 * PANEL_PITCH; }
+
+  private:
+    // Where the rows stand in the map's two dimensions.
+    struct Box {
+        int skipped, row;
+
+        DEVICE Box(i64 begin, int first, int limit) {
+            first = smaller(first, limit - 1);
+            const int count = smaller(limit - first, ROWS);
+            skipped = ROWS - count;
+            row = static_cast<int>(begin) + first + count;
+        }
+    };
 };
 
 // A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.

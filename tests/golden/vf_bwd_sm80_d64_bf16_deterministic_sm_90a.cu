@@ -37,6 +37,9 @@ using u64 = unsigned long long;
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+// Blocks come in clusters (ptx/cluster.cuh) of `cluster`, of which a grid is a multiple.
+#define CLUSTER_KERNEL(threads, cluster) \
+    extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)
 #define PARAMETER const __grid_constant__
 
 struct alignas(16) Vector4 {
@@ -1040,6 +1043,13 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
     do {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
+}
+// The same, until the value is no less than `expected`.
+DEVICE void global_wait_at_least(const u32 *address, u32 expected) {
+    u32 value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    } while (value < expected);
 }
 // red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
 // and this one is covered too.

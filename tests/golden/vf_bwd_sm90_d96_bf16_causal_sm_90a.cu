@@ -40,6 +40,9 @@ using u64 = unsigned long long;
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+// Blocks come in clusters (ptx/cluster.cuh) of `cluster`, of which a grid is a multiple.
+#define CLUSTER_KERNEL(threads, cluster) \
+    extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)
 #define PARAMETER const __grid_constant__
 
 struct alignas(16) Vector4 {
@@ -253,13 +256,15 @@ constexpr int DOUT_STAGES = 2;  // tiles of the output's gradient in flight
 
 constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
+constexpr int CLUSTER = 1;  // blocks that share a piece
+constexpr int OWN_KEYS = TILE_N / CLUSTER;
 constexpr int GROUPS = 2;  // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
 constexpr int COMPUTE_WARPS = 4 * GROUPS;
 constexpr int COMPUTE_REGISTERS = 208;
 constexpr int DQ_REGISTERS = 64;
 constexpr int HELPER_REGISTERS = 32;
-static_assert(TILE_N == GROUP_ROWS * 2,
+static_assert(OWN_KEYS == GROUP_ROWS * 2,
               "both compute warpgroups have the same keys, or 64 each");
 static_assert(TILE_M == 64, "the m of wgmma for dQ, and what a thread's registers hold of S and dP");
 static_assert((COMPUTE_REGISTERS * GROUPS + DQ_REGISTERS + HELPER_REGISTERS) * GROUP_THREADS <= 65536 &&
@@ -1114,12 +1119,15 @@ template <int ROWS, int COLUMNS> struct Panels {
     // thread; the barrier expects BYTES.
     static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
                             int batch) {
-        first = smaller(first, limit - 1);
-        const int count = smaller(limit - first, ROWS);
-        const int row = static_cast<int>(begin) + first + count;
+        load_panels<COUNT>(shared, map, barrier, 0, begin, first, limit, head, batch);
+    }
+    // Some panels of it, from `panel` on.
+    template <int PANELS> static DEVICE void load_panels(u32 shared, const TensorMap &map, u32 barrier, int panel,
+                                                         i64 begin, int first, int limit, int head, int batch) {
+        const Box box(begin, first, limit);
 #pragma unroll
-        for (int panel = 0; panel < COUNT; panel++)
-            tma_load_5d(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, ROWS - count, row, head,
+        for (int i = 0; i < PANELS; i++)
+            tma_load_5d(shared + i * PANEL_BYTES, map, barrier, (panel + i) * PANEL_COLUMNS, box.skipped, box.row, head,
                         batch);
     }
 
@@ -1129,6 +1137,19 @@ template <int ROWS, int COLUMNS> struct Panels {
     // As an operand whose columns are its N index, contracted over rows: the descriptor of rows 16 * step ...
     static DEVICE u64 columns_operand(u32 shared) { return matrix_descriptor(shared, PANEL_BYTES); }
     static constexpr u32 columns_step(int step) { return step * 16 * PANEL_PITCH; }
+
+  private:
+    // Where the rows stand in the map's two dimensions.
+    struct Box {
+        int skipped, row;
+
+        DEVICE Box(i64 begin, int first, int limit) {
+            first = smaller(first, limit - 1);
+            const int count = smaller(limit - first, ROWS);
+            skipped = ROWS - count;
+            row = static_cast<int>(begin) + first + count;
+        }
+    };
 };
 
 // A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.
@@ -1295,6 +1316,13 @@ DEVICE void global_wait_equal(const u32 *address, u32 expected) {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
     } while (value != expected);
 }
+// The same, until the value is no less than `expected`.
+DEVICE void global_wait_at_least(const u32 *address, u32 expected) {
+    u32 value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    } while (value < expected);
+}
 // red.release.gpu.global.add.u32, sm_70, ISA 6.0. Release is cumulative: what other threads of the block did before a barrier between them
 // and this one is covered too.
 DEVICE void global_release_add(u32 *address, u32 value) {
@@ -1369,11 +1397,11 @@ template <> DEVICE void wgmma_rs_bf16<64>(float (&d)[32], const u32 (&a)[4], u64
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-using KTile = Panels<TILE_N, HEAD_DIM>;
-using VTile = Panels<TILE_N, HEAD_DIM_V>;
+using KTile = Panels<OWN_KEYS, HEAD_DIM>;
+using VTile = Panels<OWN_KEYS, HEAD_DIM_V>;
 using QTile = Panels<TILE_M, HEAD_DIM>;
 using DoutTile = Panels<TILE_M, HEAD_DIM_V>;
-using DsTile = Panels<TILE_N, TILE_M>;  // [key][query]
+using DsTile = Panels<OWN_KEYS, TILE_M>;  // [key][query]
 constexpr int STATISTICS_BYTES = TILE_M * 16;
 
 constexpr int Q_STAGES = STAGES;
@@ -1401,6 +1429,10 @@ struct Piece {
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
 
+    // This block's first key.
+    DEVICE int first_key() const {
+        return block * TILE_N;
+    }
     // All heads of a tile, then those of the next.
     DEVICE int tile(int step, int group) const {
         const int walked = group == 1 ? step : step / group;
@@ -1427,7 +1459,7 @@ constexpr int PIECES_OFFSET = 217088;
 constexpr int WORK_OFFSET = 217472;
 constexpr int BARRIERS_OFFSET = 217600;
 constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
-constexpr int BARRIERS = 2 * RINGS + 1;
+constexpr int BARRIERS = 2 * RINGS + 1 + (CLUSTER == 2 ? DS_STAGES + 2 : 0);
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
                   STATISTICS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
@@ -1441,7 +1473,7 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
 
 DEVICE Band band_of(const Piece &piece, int tile) {
     const int first = tile * TILE_M;
-    return {piece.sequence.k_len - piece.block * TILE_N, piece.sequence.q_len - first, piece.lower + first,
+    return {piece.sequence.k_len - piece.first_key(), piece.sequence.q_len - first, piece.lower + first,
             piece.upper + first};
 }
 DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)[slot]; }
@@ -1500,11 +1532,11 @@ struct Barriers {
     DEVICE u32 request() const { return added(TURN_STAGES); }
 
     DEVICE void initialise() const {
-        both(q_full(0), q_empty(0), Q_STAGES, 1, COMPUTE_WARPS);
-        both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, COMPUTE_WARPS);
+        both(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
+        both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         both(k_full(0), k_empty(0), K_STAGES, 1, 4);
         both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, 4);
+        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4);
         both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         both(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
@@ -1524,6 +1556,11 @@ struct Barriers {
 DEVICE void arrive(u32 barrier) {
     if (lane_index() == 0) mbarrier_arrive(barrier);
 }
+// The same on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
+DEVICE void arrive_everywhere(u32 barrier) {
+    arrive(barrier);
+}
+
 
 // The helper warps of the Hopper backward (bwd_sm90.cu, whose names they use): who draws work, who loads, who takes turns and who passes them.
 // None issues a product, so that none is late because of one.
@@ -1532,12 +1569,43 @@ DEVICE void arrive(u32 barrier) {
 
 constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
 
-// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
-struct Scheduler {
+// What the schedulers of single blocks and of pairs (backward_pair.cuh) have in common.
+struct Publisher {
     const BackwardSm90Args &args;
     const Barriers barriers;
 
+    // An edge of the mask as row - column of a block's keys and the first query tile, if it is near enough for any tile to tell. own_row: of
+    // its first key in the piece.
+    static DEVICE int edge(const Work &work, i64 offset, int own_row = 0) {
+        constexpr i64 FAR = 1 << 10, LONGEST = 1 << 30;
+        const Sequence &s = work.sequence;
+        offset = 0;
+        const i64 at = static_cast<i64>(s.k_len) - s.q_len - static_cast<i64>(work.block) * TILE_N + offset - own_row;
+        return static_cast<int>(larger(-LONGEST - FAR, smaller(at, FAR)));
+    }
+    DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
+        if (lane_index() == 0) {
+            mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
+            piece_slot(ring.slot) = piece;
+            mbarrier_arrive(barriers.piece_full(ring.slot));
+        }
+        warp_sync();
+        ring.advance();
+    }
+    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
+        const Sequence &s = work.sequence;
+        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
+        for (int h = head; h < head + heads; h++) {
+            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
+            for (int i = lane_index(); i < count; i += WARP)
+                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
+        }
+    }
+};
+
+// One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
+// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+struct Scheduler : Publisher {
     DEVICE void run() const {
         const ListReader list(args.schedule);
         const int key_heads = args.heads / args.group;
@@ -1585,34 +1653,6 @@ struct Scheduler {
         }
         publish(ring, {});
     }
-
-  private:
-    // An edge of the mask as row - column of the piece's keys and the first query tile, if it is near enough for any tile to tell.
-    static DEVICE int edge(const Work &work, i64 offset) {
-        constexpr i64 FAR = 1 << 10, LONGEST = 1 << 30;
-        const Sequence &s = work.sequence;
-        offset = 0;
-        const i64 at = static_cast<i64>(s.k_len) - s.q_len - static_cast<i64>(work.block) * TILE_N + offset;
-        return static_cast<int>(larger(-LONGEST - FAR, smaller(at, FAR)));
-    }
-    DEVICE void publish(Ring<PIECE_SLOTS> &ring, const Piece &piece) const {
-        if (lane_index() == 0) {
-            mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
-            piece_slot(ring.slot) = piece;
-            mbarrier_arrive(barriers.piece_full(ring.slot));
-        }
-        warp_sync();
-        ring.advance();
-    }
-    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
-        const Sequence &s = work.sequence;
-        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
-        for (int h = head; h < head + heads; h++) {
-            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
-            for (int i = lane_index(); i < count; i += WARP)
-                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
-        }
-    }
 };
 
 // Goes through all pieces and steps in the order in which everyone does. Visit: (piece, head, tile).
@@ -1647,43 +1687,62 @@ struct Loader {
     DEVICE void run() {
         visit_steps(barriers, args.group, [this](const Piece &piece, int head, int tile, int left) {
             const bool fresh = left == piece.steps;
-            load_q(piece.sequence, head, tile);
-            if (fresh) load_keys<KTile>(k_ring, barriers.k_full(0), barriers.k_empty(0), K_OFFSET, args.k, piece);
-            load_dout(piece.sequence, head, tile);
-            if (fresh) load_keys<VTile>(v_ring, barriers.v_full(0), barriers.v_empty(0), V_OFFSET, args.v, piece);
+            load_q(piece, head, tile);
+            if (fresh) load_k(piece);
+            load_dout(piece, head, tile);
+            if (fresh) load_v(piece);
             if (left == smaller(LOADS_AHEAD, piece.steps) && piece.request) mbarrier_arrive(barriers.request());
         });
     }
 
   private:
-    DEVICE void load_q(const Sequence &s, int head, int tile) {
+    DEVICE void load_q(const Piece &piece, int head, int tile) {
+        const Sequence &s = piece.sequence;
         const u32 full = barriers.q_full(q_ring.slot);
         const int first = tile * TILE_M;
         const u32 statistics = smaller(TILE_M, s.q_len - first) * 16;  // bytes: rows past the end are no one's to read
         mbarrier_wait(barriers.q_empty(q_ring.slot), q_ring.parity ^ 1);
         mbarrier_arrive_expect(full, QTile::BYTES + statistics);
-        QTile::load(shared + Q_OFFSET + q_ring.slot * QTile::BYTES, args.q, full, s.q_begin, first, s.q_len, head,
-                    s.q_batch);
+        load_rows<QTile, 0>(piece, shared + Q_OFFSET + q_ring.slot * QTile::BYTES, args.q, full, first, head);
         bulk_load(shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES,
                   pointer<const Vector4>(args.stats) + (head * args.stat_rows + s.stat_row + first), statistics, full);
         q_ring.advance();
     }
-    DEVICE void load_dout(const Sequence &s, int head, int tile) {
+    DEVICE void load_dout(const Piece &piece, int head, int tile) {
         const u32 full = barriers.dout_full(dout_ring.slot);
         mbarrier_wait(barriers.dout_empty(dout_ring.slot), dout_ring.parity ^ 1);
         mbarrier_arrive_expect(full, DoutTile::BYTES);
-        DoutTile::load(shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES, args.dout, full, s.q_begin,
-                       tile * TILE_M, s.q_len, head, s.q_batch);
+        load_rows<DoutTile, 1>(piece, shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES, args.dout, full,
+                               tile * TILE_M, head);
         dout_ring.advance();
     }
-    template <class Tile, int N>
-    DEVICE void load_keys(Ring<N> &ring, u32 full, u32 empty, int offset, const TensorMap &map, const Piece &piece) {
+    // Of a piece that two blocks share, that of RANK loads for both.
+    template <class Tile, u32 RANK>
+    DEVICE void load_rows(const Piece &piece, u32 to, const TensorMap &map, u32 full, int first, int head) const {
         const Sequence &s = piece.sequence;
-        mbarrier_wait(empty + 8 * ring.slot, ring.parity ^ 1);
-        mbarrier_arrive_expect(full + 8 * ring.slot, Tile::BYTES);
-        Tile::load(shared + offset + ring.slot * Tile::BYTES, map, full + 8 * ring.slot, s.k_begin,
-                   piece.block * TILE_N, s.k_len, piece.key_head, s.k_batch);
-        ring.advance();
+        Tile::load(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
+    }
+    DEVICE void load_k(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+        const u32 full = barriers.k_full(k_ring.slot);
+        mbarrier_wait(barriers.k_empty(k_ring.slot), k_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, KTile::BYTES);
+        KTile::load(shared + K_OFFSET + k_ring.slot * KTile::BYTES, args.k, full, s.k_begin, piece.first_key(),
+                    key_limit(s), piece.key_head, s.k_batch);
+        k_ring.advance();
+    }
+    DEVICE void load_v(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+        const u32 full = barriers.v_full(v_ring.slot);
+        mbarrier_wait(barriers.v_empty(v_ring.slot), v_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, VTile::BYTES);
+        VTile::load(shared + V_OFFSET + v_ring.slot * VTile::BYTES, args.v, full, s.k_begin, piece.first_key(),
+                    key_limit(s), piece.key_head, s.k_batch);
+        v_ring.advance();
+    }
+    // A block without keys of its own (k_len 0) loads one that is never looked at.
+    static DEVICE int key_limit(const Sequence &s) {
+        return s.k_len;
     }
 };
 
@@ -1701,9 +1760,10 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            global_wait_equal(
-                turn(piece, head, tile),
-                static_cast<u32>(ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block));
+            // Of a pair, the other block may have added already.
+            global_wait_equal
+            (turn(piece, head, tile), CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
+                                                                                       : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -1738,6 +1798,7 @@ struct Accumulator {
     Ring<DS_STAGES> ds_ring;
     Ring<K_STAGES> k_ring;
     Ring<TURN_STAGES> turn_ring, added_ring;
+    static constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;  // of eight columns of a tile
 
     DEVICE Accumulator(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
         : args(a), shared(shared_base), barriers(b) {}
@@ -1766,10 +1827,7 @@ struct Accumulator {
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);
         if (last && !first) wait_turn();  // all others have added
-        panel<0>(piece, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
+        own_panels(piece, head, tile, first, last, sum);
         ds_ring.advance();
         if (!last) {
             mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
@@ -1778,16 +1836,40 @@ struct Accumulator {
             added_ring.advance();
         }
     }
+    DEVICE void own_panels(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
+        panel<0>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
+    }
 
     template <int PANEL> DEVICE void panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
         constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
-        constexpr int BLOCKS = COLUMNS / 8;
-        constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;
         float dq[COLUMNS / 2];
         sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
+        begin<COLUMNS>(dq, sum, first, last);
+        if (PANEL == 0) {
+            mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
+        }
+        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
+        const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
+        // The slot is the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
+        const u64 k = KTile::columns_operand(K_STAGES > 1 ? uniform(k_panel) : k_panel);
+        wgmma_fence();
+        issue<COLUMNS>(dq, ds, k);
+        wgmma_commit();
+        if (PANEL == 0 && !last && !first) wait_turn();
+        wgmma_wait<0>();
+        pin(dq);
+        if (PANEL == QTile::COUNT - 1) arrive_everywhere(barriers.ds_empty(ds_ring.slot));
+        end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
+    }
+
+    // What is added to: the sum in memory, if this block is the last that adds to it, or zeros.
+    template <int COLUMNS> DEVICE void begin(float (&dq)[COLUMNS / 2], const float *sum, bool first, bool last) const {
         if (last && !first) {
 #pragma unroll
-            for (int c = 0; c < BLOCKS; c++) {
+            for (int c = 0; c < COLUMNS / 8; c++) {
                 const Float4 v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
                 dq[4 * c] = v.x;
                 dq[4 * c + 1] = v.y;
@@ -1799,37 +1881,30 @@ struct Accumulator {
             for (int i = 0; i < COLUMNS / 2; i++) dq[i] = 0.0f;
         }
         pin(dq);
-        if (PANEL == 0) mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
-        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
-        const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
-        // The slot is the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
-        const u64 k = KTile::columns_operand(K_STAGES > 1 ? uniform(k_panel) : k_panel);
-        wgmma_fence();
+    }
+    template <int COLUMNS> static DEVICE void issue(float (&dq)[COLUMNS / 2], u64 ds, u64 k) {
 #pragma unroll
-        for (int i = 0; i < TILE_N / 16; i++)
+        for (int i = 0; i < OWN_KEYS / 16; i++)
             wgmma_ss<COLUMNS, MN_MAJOR, MN_MAJOR>(dq, descriptor_plus(ds, DsTile::columns_step(i)),
                                                   descriptor_plus(k, KTile::columns_step(i)), 1);
-        wgmma_commit();
-        if (PANEL == 0 && !last && !first) wait_turn();
-        wgmma_wait<0>();
-        pin(dq);
-        if (PANEL == QTile::COUNT - 1) arrive(barriers.ds_empty(ds_ring.slot));
+    }
+    template <int COLUMNS> DEVICE void end(const float (&dq)[COLUMNS / 2], const Piece &piece, int head, int tile,
+                                           bool first, bool last, float *sum, int column) const {
         if (last) {
             const Sequence &s = piece.sequence;
             const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
-            store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), PANEL * PANEL_COLUMNS, row, s.q_len, dq,
+            store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
                               args.scale / WEIGHT_UNIT);
             return;
         }
-        float *own = sum;
         if (first) {
 #pragma unroll
-            for (int c = 0; c < BLOCKS; c++, own += BLOCK_FLOATS)
-                store(reinterpret_cast<Float4 *>(own), Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+            for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
+                store(reinterpret_cast<Float4 *>(sum), Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         } else {
 #pragma unroll
-            for (int c = 0; c < BLOCKS; c++, own += BLOCK_FLOATS)
-                reduce_add(own, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+            for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
+                reduce_add(sum, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         }
     }
 
@@ -1896,7 +1971,7 @@ struct Compute {
             step<true>(old_q);
             pin(dk);
             pin(dv);
-            arrive(barriers.q_empty(old_q));
+            arrive_everywhere(barriers.q_empty(old_q));
             store_keys();
             k_ring.advance();
             v_ring.advance();
@@ -1962,7 +2037,7 @@ struct Compute {
         if constexpr (WHOLE_WEIGHTS) issue_dv();
         wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
-        if (old_q >= 0) arrive(barriers.q_empty(old_q));
+        if (old_q >= 0) arrive_everywhere(barriers.q_empty(old_q));
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
         store_ds(ds);
 
@@ -1977,7 +2052,7 @@ struct Compute {
         if constexpr (!LAST) walk.advance(piece(), group * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
-        arrive(barriers.dout_empty(dout_ring.slot));
+        arrive_everywhere(barriers.dout_empty(dout_ring.slot));
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);
@@ -2073,7 +2148,7 @@ struct Compute {
 
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().block * TILE_N + first_row();
+        const int head = piece().key_head, row = piece().first_key() + first_row();
         store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
         store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
     }
@@ -2081,36 +2156,36 @@ struct Compute {
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
-KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) {
-    const int warp = uniform(thread_index() / WARP), group = warp / 4;
-    const u32 shared = shared_address(shared_memory());
-    const Barriers barriers = {shared + BARRIERS_OFFSET};
-    allow_successor();
-    if (thread_index() == 0) {
-        barriers.initialise();
-        prefetch_tensor_map(args.q);
-        prefetch_tensor_map(args.k);
-        prefetch_tensor_map(args.v);
-        prefetch_tensor_map(args.dout);
+    KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) {
+        const int warp = uniform(thread_index() / WARP), group = warp / 4;
+        const u32 shared = shared_address(shared_memory());
+        const Barriers barriers = {shared + BARRIERS_OFFSET};
+        allow_successor();
+        if (thread_index() == 0) {
+            barriers.initialise();
+            prefetch_tensor_map(args.q);
+            prefetch_tensor_map(args.k);
+            prefetch_tensor_map(args.v);
+            prefetch_tensor_map(args.dout);
+        }
+        // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
+        for (int i = thread_index(); i < (Q_STAGES + 1) * STATISTICS_BYTES / 16; i += THREADS)
+            store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
+        fence_async_proxy();
+        block_sync();
+        if (group < GROUPS) {
+            increase_registers<COMPUTE_REGISTERS>();
+            Compute(args, shared, barriers, group, warp % 4).run();
+        } else if (group == GROUPS) {
+            decrease_registers<DQ_REGISTERS>();
+            wait_for_predecessor();
+            Accumulator(args, shared, barriers).run();
+        } else {
+            decrease_registers<HELPER_REGISTERS>();
+            wait_for_predecessor();
+            if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
+            if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
+            if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
+            if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
+        }
     }
-    // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
-    for (int i = thread_index(); i < (Q_STAGES + 1) * STATISTICS_BYTES / 16; i += THREADS)
-        store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
-    fence_async_proxy();
-    block_sync();
-    if (group < GROUPS) {
-        increase_registers<COMPUTE_REGISTERS>();
-        Compute(args, shared, barriers, group, warp % 4).run();
-    } else if (group == GROUPS) {
-        decrease_registers<DQ_REGISTERS>();
-        wait_for_predecessor();
-        Accumulator(args, shared, barriers).run();
-    } else {
-        decrease_registers<HELPER_REGISTERS>();
-        wait_for_predecessor();
-        if (warp % 4 == 0) Scheduler{args, barriers}.run();
-        if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
-        if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
-        if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
-    }
-}

@@ -138,7 +138,7 @@ local function sweep_hopper(body)
     for _, head_dim_v in ipairs { 8, 64, 128, 200 } do
       for stages = 1, 4 do
         for _, softcap in ipairs { false, true } do
-          for _, tile_n in ipairs { 64, 128 } do
+          for _, tile_n in ipairs { 64, 128, 256 } do
             local r = request { arch = "sm_90a", head_dim = head_dim, head_dim_v = head_dim_v, stages = stages, dout_stages = 5 - stages,
               softcap = softcap, tile_n = tile_n }
             body(r, budget.bwd_sm90(r))
@@ -162,9 +162,10 @@ test("bwd_sm90: what is accepted fits a block of 512 threads, what is refused sa
     assert(facts.shared_bytes <= r.target.shared_per_block)
     equal(2 * facts.compute_registers + facts.dq_registers + facts.helper_registers, 4 * facts.registers)
     assert(facts.wide or (r.head_dim + r.head_dim_v) // 2 + 48 < facts.compute_registers)
+    equal(facts.cluster, (r.tile_n == 256 or r.tile_n == 128 and math.max(r.head_dim, r.head_dim_v) > 128) and 2 or 1)
     local free = 0
     for _, region in ipairs(facts.regions) do
-      assert(region.offset % 128 == 0 and region.offset >= free, region[1])
+      assert(region.offset % (region[3] or 128) == 0 and region.offset >= free, region[1])
       free = region.offset + region[2]
     end
     equal(facts.shared_bytes, free)

@@ -4,7 +4,7 @@
 package.path = "./?.lua;" .. package.path
 local runner = require "tests.lua.runner"
 
-local FILES = { "builtins", "math", "mbarrier", "memory", "mma", "sync", "tma", "warpgroup", "wgmma", "wgmma_bf16" }
+local FILES = { "builtins", "cluster", "math", "mbarrier", "memory", "mma", "sync", "tma", "warpgroup", "wgmma", "wgmma_bf16" }
 
 -- Function name(types) -> true. Loops of the template are taken as they stand: $(...) is a name.
 local function functions(text)

@@ -26,8 +26,9 @@ local SHIFTS = { 0, -1, -2, 1, 15, 16, 17, 31, 32, 33, 62, 63, 64, 65, 126, 127,
 -- Windows of one diagonal, of none, that leave out the last keys or rows, and so wide that 32 bits do not hold the sum of their edges.
 local WINDOWS = { "0,0", "7,-7", "-3,2", "1073741824,1073741823", "60,-20", "-6,30" }
 
--- Without the fields of the variant. Every problem runs both passes unless it says otherwise. helpers: warps of the kernels have roles.
-local function shapes(roll, seed, helpers)
+-- Without the fields of the variant. Every problem runs both passes unless it says otherwise. helpers: warps of the kernels have roles;
+-- piece: keys that two blocks of the backward share, or nil.
+local function shapes(roll, seed, helpers, piece)
   local function edge() return EDGES[roll(1, #EDGES)] end
   local function shift() return SHIFTS[roll(1, #SHIFTS)] end
   local long, edges_q, edges_k = roll(20, 150), times(5, edge), times(5, edge)
@@ -65,6 +66,14 @@ local function shapes(roll, seed, helpers)
     for _ = 1, 2 do out[#out + 1] = { name = "lagging", seqlens_q = { 160 }, seqlens_k = { 140 }, heads_q = 5 } end
     -- So many query heads to a key head that key tiles add to dQ in the other order (templates/bwd_sm90.cu, ascending).
     out[#out + 1] = { name = "many-heads", seqlens_q = { 150, 20 }, seqlens_k = { 300, 70 }, heads_q = 4, heads_k = 1 }
+  end
+  if piece then -- pieces that blocks share, then one that is one block's; heads that are left over
+    local function add(name, q, k, heads_q, heads_k)
+      out[#out + 1] = { name = name, seqlens_q = q, seqlens_k = k, heads_q = heads_q, heads_k = heads_k }
+    end
+    add("pieces", { 130, 70 }, { 2 * piece + roll(1, piece), piece + roll(1, piece) }, 3)
+    add("halves", { 70, 9, 100 }, { 2 * piece + piece // 2, piece // 2, piece + 1 }, 2)
+    add("many-pieces", { 140 }, { 2 * piece + roll(1, piece // 2) }, 12, 3)
   end
   if seed % 4 == 1 then -- on one multiprocessor: more items than it takes to make heads travel together
     out[#out + 1] = { name = "crowd", seqlens_q = times(16, function() return roll(0, 3) * 4 end),
@@ -144,7 +153,8 @@ end
 function cases.batches(variant, seed)
   local roll = dice(seed)
   local helpers = variant.knobs.bwd and variant.knobs.bwd:find("sm90", 1, true)
-  local problems, checked = shapes(roll, seed, helpers), seed % 2 == 0
+  local piece = variant.name:find("^pair") and tonumber(variant.knobs.bwd:match("tile_n=(%d+)"))
+  local problems, checked = shapes(roll, seed, helpers, piece), seed % 2 == 0
   for _, problem in ipairs(seed % 4 == 2 and broken() or {}) do problems[#problems + 1] = problem end
   local out = { { name = "seed-" .. seed, problems = complete(problems, variant, seed, roll), checked = checked } }
   -- Sequences that overlap write to the same rows: no race detection.
