@@ -92,6 +92,24 @@ def test_gradients(device, family, form):
 
 
 @pytest.mark.parametrize("family", [llama, gemma])
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_several_packed_rows(device, family, shared):
+    """Positions that start again within the rows of a batch, each in its own places or all in the same: eager attention reads them so too."""
+    parts = sequences(0, device)
+    rows = [[parts[0], parts[1]], [parts[3], parts[3][:20]]]
+    ids = torch.stack([torch.cat(row) for row in rows])
+    starts = [[torch.arange(len(p), device=device) for p in row] for row in rows]
+    positions = torch.stack([torch.cat(row) for row in starts])
+    batch = dict(input_ids=ids, position_ids=positions[:1] if shared else positions, labels=ids)
+    loss, expected = gradient(family("eager", device), batch)
+    got_loss, got = gradient(family(hf.NAME, device), batch)
+    torch.testing.assert_close(got_loss, loss, **tolerance(device))
+    scale = max(g.abs().max().item() for g in expected.values())
+    for name, grad in expected.items():
+        torch.testing.assert_close(got[name] / scale, grad / scale, **tolerance(device), msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("family", [llama, gemma])
 @pytest.mark.parametrize("form", [packed, with_lengths], ids=["packed", "lengths"])
 def test_fifty_steps(device, family, form):
     """Packed with varflash beside padded with eager attention: the losses stay together."""

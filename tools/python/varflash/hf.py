@@ -6,9 +6,10 @@
 
 (The name holds no "flash": transformers looks for a package or a hub kernel behind every name that does.)
 
-Packed batches come with cu_seq_lens_q/k, or with position_ids that start again; padded ones with a 2-D mask, whose real tokens are one run
-in every row, on either side. What a mask says beyond that is refused. Padding is not gathered away: a padded row becomes a gap between
-sequences, so that lengths stay on the device. Invariant: a mask that this file cannot express raises, it is never read as another.
+Packed batches come with cu_seq_lens_q/k, or with position_ids that start again, in one row or in several; padded ones with a 2-D mask,
+whose real tokens are one run in every row, on either side. What a mask says beyond that is refused. Padding is not gathered away: a
+padded row becomes a gap between sequences, so that lengths stay on the device. Invariant: a mask that this file cannot express raises,
+it is never read as another.
 """
 
 import torch
@@ -141,19 +142,27 @@ def _padded(query, key, value, lengths, options):
     return out.view(query.shape[0], rows_q, *out.shape[1:])
 
 
-def _boundaries(position_ids):
+def _boundaries(position_ids, batch):
     """cu_seqlens of rows whose positions start again, or None if they never do. Asks the device, once for all layers; a trace cannot, and
     takes a sequence for every token, most of them empty."""
-    tokens = position_ids.shape[-1]
-    positions = position_ids.reshape(-1)
+    positions = position_ids.expand(batch, -1)
+    tokens = positions.numel()
     starts = torch.ones_like(positions, dtype=torch.bool)
-    starts[1:] = positions[1:] != positions[:-1] + 1
+    starts[:, 1:] = positions[:, 1:] != positions[:, :-1] + 1
+    starts = starts.flatten()
     if torch.compiler.is_compiling():
         index = torch.arange(tokens, device=positions.device)
         cu = torch.where(starts, index, tokens).sort().values
         return torch.nn.functional.pad(cu, (0, 1), value=tokens).int()
     index = starts.nonzero().flatten()
-    return None if index.shape[0] == 1 else torch.nn.functional.pad(index, (0, 1), value=tokens).int()
+    return None if index.shape[0] == batch else torch.nn.functional.pad(index, (0, 1), value=tokens).int()
+
+
+def _may_start_again(position_ids, batch, rows):
+    """A trace takes one row of positions for several of a batch to be the model's own, which never do."""
+    if position_ids is None or position_ids.dim() != 2 or position_ids.shape[-1] != rows or rows < 2:
+        return False
+    return not torch.compiler.is_compiling() or position_ids.shape[0] == batch
 
 
 def attention(
@@ -196,9 +205,9 @@ def attention(
     if attention_mask is not None:
         return _padded(query, key, value, attention_mask, options), None
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    if q.shape[0] == 1 and cu_seq_lens_q is None and position_ids is not None and 1 < q.shape[1] == k.shape[1]:
-        if position_ids.shape[-1] == q.shape[1] and position_ids.dim() == 2:
-            cu_seq_lens_q = cu_seq_lens_k = _kept(position_ids, "boundaries", lambda: _boundaries(position_ids))
+    batch, rows = q.shape[:2]
+    if cu_seq_lens_q is None and rows == k.shape[1] and _may_start_again(position_ids, batch, rows):
+        cu_seq_lens_q = cu_seq_lens_k = _kept(position_ids, ("boundaries", batch), lambda: _boundaries(position_ids, batch))
     if cu_seq_lens_q is None:
         return flash_attn_func(q, k, v, **options), None
     (q, _), (k, _), (v, _) = (_rows(t, name, True) for t, name in ((query, "query"), (key, "key"), (value, "value")))
