@@ -26,6 +26,10 @@ u32 peer_address(u32 shared, u32 rank) {
     return (rank + 1) << RANK_SHIFT | shared;
 }
 
+void own_address(u32 shared) {
+    if (!shared_bounds(shared, 1, "operand", CALLER)) abandon();
+}
+
 // The block that a peer address is in, and the address there.
 static Block &resolve(u32 &address, const void *pc) {
     const u32 rank = (address >> RANK_SHIFT) - 1;

@@ -74,6 +74,7 @@ void fence_async_proxy();
 
 // ---- clusters: peer addresses are those of another block's shared memory, a kind of their own ------------------------
 u32 peer_address(u32 shared, u32 rank);
+void own_address(u32 shared);  // a finding, if it is none
 void cluster_sync();
 void mbarrier_arrive_peer(u32 peer_barrier);
 void store_async_peer(u32 peer_shared, u64 value, u32 peer_barrier);

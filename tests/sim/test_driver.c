@@ -1,7 +1,9 @@
 // test_driver.c - the simulator as a driver: calls, captures and graphs run kernels, programmatic launches, refusals, and that the
 // failure of each driver call in a whole check is a status that leaves nothing behind. Results are those of the oracle.
+#include "context.h"
 #include "driver.h"
 #include "harness.h"
+#include "module.h"
 #include "unit.h"
 #include "varflash/varflash_dev.h"
 #include "verify.h"
@@ -250,6 +252,40 @@ END_TEST
 
 // ---- failures ------------------------------------------------------------------------------------------------------
 
+// One of the kernels of test_machine.c that runs in clusters of two.
+START_TEST(clusters_are_launched_whole) {
+    static char source[1 << 17];
+    const struct sim_device device = {.compute = 90,
+                                      .multiprocessors = 2,
+                                      .quiet = true,
+                                      .options = {.root = "tests/sim/faults", .sim_root = ".", .cache = CACHE}};
+    vf_context *context = open_simulator(0);
+    const struct cuda_api *api = sim_cuda();
+    FILE *pipe = popen("lua5.4 tests/sim/faults/gen/init.lua source cluster_arrive", "r");
+    source[fread(source, 1, sizeof source - 1, pipe)] = 0;
+    pclose(pipe);
+    sim_configure(&device.options);
+    struct scope scope;
+    struct module module;
+    CUfunction function;
+    char arguments[192] = {0};
+    void *parameters[] = {arguments};
+    struct cuda_launch_config config = {
+        .grid_x = 4, .grid_y = 1, .grid_z = 1, .block_x = 64, .block_y = 1, .block_z = 1, .shared_bytes = 8192};
+    unit_ok(scope_enter(context->devices, 1, NULL, NULL, &scope));
+    unit_ok(module_load(api, source, "vf_cluster_arrive", &module));
+    unit_ok(module_function(api, &module, 8192, &function));
+    ck_assert_int_eq(api->cuLaunchKernelEx(&config, function, parameters, NULL), 0);
+    config.grid_x = 3;
+    ck_assert_int_eq(api->cuLaunchKernelEx(&config, function, parameters, NULL), SIM_INVALID_CLUSTER_SIZE);
+    ck_assert_int_eq(stub.misuses, 1);
+    stub.misuses = 0;
+    module_unload(api, &module);
+    scope_leave(&scope);
+    close_simulator(context);
+}
+END_TEST
+
 // Memory, both passes in checked mode, results: up to the first failure.
 static vf_status run_everything(vf_context *context, const struct problem *problem, struct harness *harness) {
     *harness = (struct harness){.context = NULL};
@@ -290,4 +326,5 @@ START_TEST(every_driver_call_fails_once) {
 END_TEST
 
 UNIT_MAIN("sim_driver", results_are_the_oracles, a_cap_far_above_all_scores_is_none, graphs_run_again,
-          a_finding_fails_the_launch, the_driver_refuses, lengths_of_any_kind, every_driver_call_fails_once)
+          a_finding_fails_the_launch, the_driver_refuses, clusters_are_launched_whole, lengths_of_any_kind,
+          every_driver_call_fails_once)

@@ -3,6 +3,7 @@
 DECLARED(sim_has_wgmma)
 
 DEVICE u64 matrix_descriptor(u32 shared, u32 leading) {
+    sim::own_address(shared);
     constexpr u64 SWIZZLE_128 = 1ull << 62;
     constexpr u64 GROUP = static_cast<u64>(1024 >> 4) << 32;
     return static_cast<u64>((shared & 0x3FFFF) >> 4) | static_cast<u64>(leading >> 4) << 16 | GROUP | SWIZZLE_128;

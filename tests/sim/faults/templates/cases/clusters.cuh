@@ -212,6 +212,16 @@ mbarrier_wait(peer(BARRIER), 0);
 cluster_sync();
 //% end -- case
 
+//% if case == "cluster_peer_multiplied" then -- cluster=2 threads=128 finds peer address where this block's own is due
+fill_for_copies();
+cluster_sync();
+float d[4] = {};
+u32 a[4] = {};
+wgmma_fence();
+wgmma_rs<8, K_MAJOR>(d, a, matrix_descriptor(peer(0), 16), 1);
+cluster_sync();
+//% end -- case
+
 //% if case == "cluster_plain_address" then -- cluster=2 finds address of this block where a peer address is due
 start_pair(ALL);
 mbarrier_arrive_peer(shared + BARRIER);
