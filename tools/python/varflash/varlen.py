@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from ._attention import attend
 from ._flash import options_of, refuse
-from ._library import InvalidArgument
 
 
 class AuxRequest(NamedTuple):
@@ -32,13 +31,11 @@ def varlen_attn(
     num_splits=None,
 ):
     """As torch.nn.attention.varlen.varlen_attn: window_size (-1, 0) is causal, and so is is_causal, which PyTorch 2.10 has in its place.
-    max_q and max_k are not needed and not read.
+    max_q and max_k are not needed and not read; fewer key heads need no enable_gqa, as up to 2.11.
 
     Returns o [total_q, heads, head_dim], or (o, lse) with return_aux.lse; lse is float32 [heads, total_q] and differentiable.
     """
     refuse({"block_table": block_table})
-    if not enable_gqa and query.shape[-2] != key.shape[-2]:
-        raise InvalidArgument(f"query has {query.shape[-2]} heads and key {key.shape[-2]}; fewer key heads need enable_gqa=True")
     options = options_of(scale, 0.0, is_causal, window_size, False)
     want_lse = return_aux is not None and return_aux.lse
     return attend(query, key, value, cu_seq_q, cu_seq_k, None, seqused_k, options, want_lse)
