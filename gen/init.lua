@@ -85,9 +85,9 @@ local function kernel_facts(kernel, request)
 end
 
 -- { name, family, tile_m, tile_n, numeric, shared_per_block, kernels = { { name, spec, entry, threads, shared_bytes, blocks_per_sm,
--- cluster, registers, maps, boxes, budget }, ... } } in launch order. maps: the tensor maps that its arguments begin with, { operand, rows of a
--- box } each; boxes: the same as text, "q:64,k:80,v:80". Plans of one request whose `numeric` is equal give equal bits; shared_per_block is
--- the architecture's. pass=check arch=... is checked mode's kernel.
+-- cluster, registers, maps, boxes, budget }, ... } } in launch order. cluster: blocks that start together. maps: the tensor maps that its
+-- arguments begin with, { operand, rows of a box } each; boxes: the same as text, "q:64,k:80,v:80". Plans of one request whose `numeric` is
+-- equal give equal bits; shared_per_block is the architecture's. pass=check arch=... is checked mode's kernel.
 function gen.plan(spec)
   local texts, fault = split(spec)
   if not texts then return nil, fault end

@@ -27,9 +27,9 @@ local gen = { names = {}, cases = {} }
 for file in read("templates/faults.cu"):gmatch('include "(cases/[^"]+)"') do
   for name, marks, kind in read("templates/" .. file):gmatch('case == "([%l_]+)" then %-%- ([^\n]-)finds ([^\n]+)') do
     gen.names[#gen.names + 1] = name
+    local function number(mark) return tonumber(marks:match(mark .. "=(%d+)")) end
     gen.cases[name] = {
-      kind = kind, threads = tonumber(marks:match("threads=(%d+)")) or 64,
-      cluster = tonumber(marks:match("cluster=(%d+)")) or 1, blocks = tonumber(marks:match("blocks=(%d+)") or marks:match("cluster=(%d+)")) or 1,
+      kind = kind, threads = number("threads") or 64, cluster = number("cluster") or 1, blocks = number("blocks") or number("cluster") or 1,
       deterministic = marks:find("deterministic", 1, true) ~= nil, programmatic = marks:find("programmatic", 1, true) ~= nil,
     }
   end
