@@ -57,6 +57,12 @@ static void print_measured(const cJSON *measured) {
     const cJSON *margin = cJSON_GetObjectItemCaseSensitive(measured, "margin");
     if (cJSON_IsNumber(ms)) printf("  %-10s %.4g ms\n", "measured", ms->valuedouble);
     line(measured, "problem", "");
+    const cJSON *shapes = cJSON_GetObjectItemCaseSensitive(measured, "shapes");
+    const cJSON *median = cJSON_GetObjectItemCaseSensitive(measured, "median_loss");
+    const cJSON *most = cJSON_GetObjectItemCaseSensitive(measured, "largest_loss");
+    if (cJSON_IsNumber(shapes) && cJSON_IsNumber(median) && cJSON_IsNumber(most))
+        printf("  %-10s %d shapes, %.1f %% behind their own best (median), %.1f %% at most\n", "", shapes->valueint,
+               100 * median->valuedouble, 100 * most->valuedouble);
     line(measured, "device", "");
     line(measured, "date", "");
     if (cJSON_IsString(rival) && cJSON_IsNumber(margin))

@@ -58,10 +58,14 @@ static void free_sweep(struct sweep *sweep) {
     pthread_mutex_destroy(&sweep->lock);
 }
 
+void tune_write_command(const struct options *options, struct buf *command) {
+    buf_text(command, "varflash");
+    for (int i = 1; i < options->argc; i++) buf_printf(command, " %s", options->argv[i]);
+}
+
 static void print_resume(const struct options *options, const char *why) {
     struct buf command = {0};
-    buf_text(&command, "varflash");
-    for (int i = 1; i < options->argc; i++) buf_printf(&command, " %s", options->argv[i]);
+    tune_write_command(options, &command);
     output_error("%s; this goes on: %s%s", why, buf_string(&command), options->go_on ? "" : " --resume");
     buf_free(&command);
 }

@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "buf.h"
 #include "options.h"
 #include "problem.h"
 
@@ -21,6 +22,8 @@ vf_status tune_small_problem(const struct problem *problem, bool backward, struc
 // What became of a candidate. ORDER tune_states: tune_state_names, the words of the T4 format for what is not valid.
 enum tune_state { TUNE_NEW, TUNE_CORRECT, TUNE_COMPILE, TUNE_RUNTIME, TUNE_TIMEOUT, TUNE_CORRECTNESS, TUNE_STATES };
 extern const char *const tune_state_names[TUNE_STATES];
+
+void tune_write_command(const struct options *options, struct buf *command);
 
 // A record is a JSON object, a line of the journal: one candidate of a pass of a problem. A later record of the same candidate
 // replaces an earlier one.

@@ -83,8 +83,7 @@ static double rounded(double value) {
     return round(value * 1e4) / 1e4;
 }
 
-static cJSON *make_measured(const struct options *options, const struct tune_bucket *bucket,
-                            const struct judgement *judgement) {
+static cJSON *make_measured(const struct tune_bucket *bucket, const struct judgement *judgement) {
     static const char *const facts[] = {"device", "driver", "nvrtc", "generator"};
     const cJSON *served = judgement->shown->served;
     cJSON *json = cJSON_CreateObject();
@@ -102,7 +101,7 @@ static cJSON *make_measured(const struct options *options, const struct tune_buc
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         cJSON_AddStringToObject(json, facts[i], tune_text(tune_where(served), facts[i]));
     cJSON_AddStringToObject(json, "date", tune_text(served, "timestamp"));
-    tune_add_command(json, options);
+    tune_add_command(json, served);
     return json;
 }
 
@@ -173,7 +172,7 @@ int tune_annotate(const struct options *options, const struct tune_items *items)
         if (bucket.count) {
             const struct judgement judgement = judge(&bucket);
             cJSON_DeleteItemFromObjectCaseSensitive(row, "measured");
-            cJSON_AddItemToObject(row, "measured", make_measured(options, &bucket, &judgement));
+            cJSON_AddItemToObject(row, "measured", make_measured(&bucket, &judgement));
             add_line(&table, index, &bucket, &judgement);
         }
         free(bucket.items);

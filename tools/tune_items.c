@@ -45,7 +45,7 @@ void tune_add_words(cJSON *json, const char *text, const char *const *only, size
         char *end;
         const double number = strtod(value, &end);
         const bool flag = !strcmp(name, "softcap") || !strcmp(name, "aligned") || !strcmp(name, "deterministic") ||
-                          !strcmp(name, "q_registers");
+                          !strcmp(name, "q_registers") || !strcmp(name, "alternate");
         if (flag)
             cJSON_AddBoolToObject(json, name, number != 0);
         else if (*end)
@@ -55,12 +55,8 @@ void tune_add_words(cJSON *json, const char *text, const char *const *only, size
     }
 }
 
-void tune_add_command(cJSON *json, const struct options *options) {
-    struct buf command = {0};
-    buf_text(&command, "varflash");
-    for (int i = 1; i < options->argc; i++) buf_printf(&command, " %s", options->argv[i]);
-    cJSON_AddStringToObject(json, "command", buf_string(&command));
-    buf_free(&command);
+void tune_add_command(cJSON *json, const cJSON *record) {
+    cJSON_AddStringToObject(json, "command", tune_text(tune_where(record), "command"));
 }
 
 static unsigned log2_up(double value) {

@@ -19,8 +19,8 @@ const char *tune_label(const cJSON *record);  // its problem's name, else its fl
 // "head_dim=128" of a request or of knobs as a member, numbers as numbers: all words, or `count` of them.
 void tune_add_words(cJSON *json, const char *text, const char *const *only, size_t count);
 
-// This command line as the member "command".
-void tune_add_command(cJSON *json, const struct options *options);
+// The member "command": that of the sweep which made the record.
+void tune_add_command(cJSON *json, const cJSON *record);
 
 // A pass of a problem, and its records.
 struct tune_item {

@@ -102,6 +102,7 @@ static void add_where(const struct sweep *sweep, int device, cJSON *json) {
     vf_dev_device facts;
     const vf_dev_info *info;
     char text[COMMAND_VERSION];
+    struct buf command = {0};
     cJSON *where = cJSON_AddObjectToObject(json, "where");
     if (vf_dev_device_get(sweep->context, device, &facts) || vf_dev_info_get(sweep->context, &info)) return;
     cJSON_AddStringToObject(where, "device", facts.name);
@@ -110,6 +111,9 @@ static void add_where(const struct sweep *sweep, int device, cJSON *json) {
     cJSON_AddStringToObject(where, "nvrtc", command_cuda_version(text, info->nvrtc_version));
     cJSON_AddStringToObject(where, "generator", info->generator);
     cJSON_AddStringToObject(where, "signature", info->signature);
+    tune_write_command(sweep->options, &command);
+    cJSON_AddStringToObject(where, "command", buf_string(&command));
+    buf_free(&command);
     cJSON_AddNumberToObject(where, "clock_mhz", facts.clock_mhz);
     cJSON_AddNumberToObject(where, "temperature", facts.temperature);
 }

@@ -46,7 +46,7 @@ static cJSON *make_when(const struct tune_bucket *bucket) {
     return when;
 }
 
-static cJSON *make_measured(const struct options *options, const struct tune_bucket *bucket) {
+static cJSON *make_measured(const struct tune_bucket *bucket) {
     static const char *const facts[] = {"device", "driver", "nvrtc", "generator"};
     const struct tune_item *item = bucket->won;
     cJSON *json = cJSON_CreateObject();
@@ -64,16 +64,16 @@ static cJSON *make_measured(const struct options *options, const struct tune_buc
     for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
         cJSON_AddStringToObject(json, facts[i], tune_text(tune_where(bucket->winner), facts[i]));
     cJSON_AddStringToObject(json, "date", tune_text(bucket->winner, "timestamp"));
-    tune_add_command(json, options);
+    tune_add_command(json, bucket->winner);
     return json;
 }
 
-static cJSON *make_row(const struct options *options, const struct tune_bucket *bucket) {
+static cJSON *make_row(const struct tune_bucket *bucket) {
     cJSON *row = cJSON_CreateObject(), *use = cJSON_CreateObject();
     tune_add_words(use, tune_text(bucket->winner, "knobs"), NULL, 0);
     cJSON_AddItemToObject(row, "when", make_when(bucket));
     cJSON_AddItemToObject(row, "use", use);
-    cJSON_AddItemToObject(row, "measured", make_measured(options, bucket));
+    cJSON_AddItemToObject(row, "measured", make_measured(bucket));
     return row;
 }
 
@@ -87,13 +87,12 @@ static void add_gains(const struct tune_bucket *bucket, struct tune_gains *gains
     }
 }
 
-static cJSON *make_rows(const struct options *options, const struct tune_item *const *items, size_t count,
-                        struct tune_gains *gains) {
+static cJSON *make_rows(const struct tune_item *const *items, size_t count, struct tune_gains *gains) {
     struct tune_rows chosen = tune_rows_choose(items, count);
     cJSON *rows = cJSON_CreateArray();
     for (size_t i = 0; i < chosen.count; i++) {
         if (!chosen.list[i].winner) continue;
-        cJSON_AddItemToArray(rows, make_row(options, &chosen.list[i]));
+        cJSON_AddItemToArray(rows, make_row(&chosen.list[i]));
         add_gains(&chosen.list[i], gains);
     }
     tune_rows_free(&chosen);
@@ -108,7 +107,7 @@ static int write_rows(const struct options *options, const struct tune_items *it
     for (size_t i = 0; i < items->count; i++) {
         if (!tune_is_held_out(options, &items->list[i])) shown[count++] = &items->list[i];
     }
-    cJSON *rows = make_rows(options, shown, count, gains);
+    cJSON *rows = make_rows(shown, count, gains);
     free(shown);
     struct buf text = {0};
     buf_printf(

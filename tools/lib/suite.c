@@ -198,6 +198,17 @@ static vf_status add_tune(struct problem_list *list) {
                 VF_TRY(add_tuned(list, tuned_more, ARRAY_LENGTH(tuned_more), dim, dims[d][1], causal));
         }
     }
+    // What else has rows of its own.
+    VF_TRY(add_line(list, "--name 8192x34-d96-c0 --seqlens-q 34x8192 --heads-q 12 --head-dim 96 --backward"));
+    for (int causal = 0; causal < 2; causal++) {
+        const char *mask = causal ? " --causal" : "";
+        VF_TRY(add_text(list, "--name s8192-d192-192-c%d --seqlens-q 8192x2 --heads-q 8 --head-dim 192 --backward%s",
+                        causal, mask));
+        VF_TRY(add_text(list,
+                        "--name s8192-d128-cap-c%d --seqlens-q 8192x2 --heads-q 16 --head-dim 128 --softcap 30 "
+                        "--backward%s",
+                        causal, mask));
+    }
     return VF_OK;
 }
 
