@@ -371,8 +371,8 @@ vf_status launch_check(const struct call *call, const struct variant *check, con
                                      .batch = call->batch,
                                      .q_rows = call->rows_q,
                                      .k_rows = call->rows_k,
-                                     .max_q = call->problem->max_seqlen_q,
-                                     .max_k = call->problem->max_seqlen_k,
+                                     .max_q = lengths_longest(call, false),
+                                     .max_k = lengths_longest(call, true),
                                      .report = address(call->problem->workspace),
                                  }};
     struct kernel_check_report report = {.fault = 0};

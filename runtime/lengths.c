@@ -5,6 +5,11 @@ int64_t lengths_entry(const vf_tensor *tensor, int64_t index) {
     return tensor->dtype == VF_INT64 ? ((const int64_t *)tensor->data)[index] : ((const int32_t *)tensor->data)[index];
 }
 
+int64_t lengths_longest(const struct call *call, bool k_side) {
+    const int64_t bound = k_side ? call->problem->max_seqlen_k : call->problem->max_seqlen_q;
+    return bound > 0 && bound < CALL_LENGTH_LIMIT ? bound : CALL_LENGTH_LIMIT;
+}
+
 struct finding {
     uint64_t fault;
     int64_t found;
@@ -36,17 +41,16 @@ static void check_entry(struct finding *finding, const vf_tensor *cu, const vf_t
         note(finding, length < 0, index, side + LENGTHS_USED_NEGATIVE, length);
         note(finding, length > slot, index, side + LENGTHS_USED_BEYOND_SLOT, length);
     }
-    note(finding, longest > 0 && length > longest, index, side + LENGTHS_TOO_LONG, length);
+    note(finding, length > longest, index, side + LENGTHS_TOO_LONG, length);
 }
 
 uint64_t lengths_check(const struct call *call, int64_t *found) {
-    const vf_problem_args *problem = call->problem;
     struct finding finding = {LENGTHS_NO_FAULT, 0};
     for (int64_t i = 0; i <= call->batch; i++) {
         check_entry(&finding, call->lengths[CALL_CU_Q], call->lengths[CALL_USED_Q], i, call->batch, call->rows_q,
-                    problem->max_seqlen_q, 0);
+                    lengths_longest(call, false), 0);
         check_entry(&finding, call->lengths[CALL_CU_K], call->lengths[CALL_USED_K], i, call->batch, call->rows_k,
-                    problem->max_seqlen_k, LENGTHS_K_SIDE);
+                    lengths_longest(call, true), LENGTHS_K_SIDE);
     }
     *found = finding.found;
     return finding.fault;
@@ -58,7 +62,7 @@ vf_status lengths_status(const struct call *call, uint64_t fault, int64_t found)
     const char side = k_side ? 'k' : 'q';
     const long long index = (long long)(fault / 16), value = (long long)found;
     const long long rows = (long long)(k_side ? call->rows_k : call->rows_q);
-    const long long longest = (long long)(k_side ? call->problem->max_seqlen_k : call->problem->max_seqlen_q);
+    const long long longest = (long long)lengths_longest(call, k_side);
     switch ((enum lengths_fault)(fault % LENGTHS_K_SIDE)) {
         case LENGTHS_START_NOT_ZERO:
             VF_FAIL(VF_ERROR_LENGTHS, "cu_seqlens_%c[%lld] is %lld; the first entry must be 0", side, index, value);
@@ -68,6 +72,8 @@ vf_status lengths_status(const struct call *call, uint64_t fault, int64_t found)
             VF_FAIL(VF_ERROR_LENGTHS, "cu_seqlens_%c[%lld] is %lld, but %c has %lld rows", side, index, value, side,
                     rows);
         case LENGTHS_TOO_LONG:
+            VF_REQUIRE(longest < CALL_LENGTH_LIMIT, VF_ERROR_LENGTHS,
+                       "sequence %lld has %lld rows of %c; at most %lld are possible", index, value, side, longest);
             VF_FAIL(VF_ERROR_LENGTHS, "sequence %lld has %lld rows of %c, but max_seqlen_%c is %lld", index, value,
                     side, side, longest);
         case LENGTHS_USED_NEGATIVE:

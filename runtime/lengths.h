@@ -12,6 +12,9 @@
 
 // A fault is index * 16 + enum lengths_fault of kernel_args.h; for the k side LENGTHS_K_SIDE more.
 
+// The longest sequence that may be: max_seqlen if it is given, and never more than CALL_LENGTH_LIMIT.
+int64_t lengths_longest(const struct call *call, bool k_side);
+
 // Reads the lengths, which must be in host memory. *found is the value that broke the rule.
 uint64_t lengths_check(const struct call *call, int64_t *found);
 

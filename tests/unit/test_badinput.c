@@ -274,6 +274,29 @@ START_TEST(broken_lengths_in_checked_mode) {
 }
 END_TEST
 
+// More tokens than a sequence may have: all of them the same, so that no memory is needed.
+START_TEST(too_long_a_sequence) {
+    const int64_t cu[] = {0, 0, (int64_t)1 << 30}, count = 3;
+    vf_context *context = NULL;
+    unit_ok(vf_open(&(vf_options){.backend = VF_BACKEND_CPU}, &context));
+    vf_forward_args args = sample_forward(sample_host);
+    args.problem.cu_seqlens_k = sample_tensor_of(sample_host, VF_INT64, 8, 1, &count);
+    memcpy(args.problem.cu_seqlens_k.data, cu, sizeof cu);
+    args.k.shape[0] = args.v.shape[0] = ((int64_t)1 << 30) + 5;
+    args.k.stride[0] = args.v.stride[0] = 0;
+    args.problem.check = VF_CHECK_DEVICE;
+    unit_fails(vf_forward(context, &args), VF_ERROR_LENGTHS,
+               "sequence 1 has 1073741824 rows of k; at most 1073741823 are possible");
+    args.problem.max_seqlen_k = INT64_MAX;
+    unit_fails(vf_forward(context, &args), VF_ERROR_LENGTHS, "at most 1073741823");
+    args.problem.max_seqlen_k = 7;
+    unit_fails(vf_forward(context, &args), VF_ERROR_LENGTHS, "but max_seqlen_k is 7");
+    ck_assert(is_poison(args.o.data, 10 * 4 * 32 * 2));
+    vf_close(context);
+    sample_host_free();
+}
+END_TEST
+
 START_TEST(null_everything) {
     vf_context *context = NULL;
     size_t bytes = 0;
@@ -326,4 +349,4 @@ START_TEST(bad_options) {
 END_TEST
 
 UNIT_MAIN("badinput", on_the_cpu, on_the_stub_driver, the_samples_are_right, broken_lengths_in_checked_mode,
-          null_everything, bad_options)
+          too_long_a_sequence, null_everything, bad_options)

@@ -348,6 +348,7 @@ START_TEST(checked_mode_reports_and_launches_nothing) {
     ck_assert_int_eq(stub.launch_count, 3);
     ck_assert_str_eq(stub.launches[0].entry, "vf_check_lengths");
     ck_assert_int_eq(stub.launches[0].arguments.check.max_q, 9);
+    ck_assert_int_eq(stub.launches[0].arguments.check.max_k, (1 << 30) - 1);
     ck_assert_uint_eq(stub.launches[0].grid, 1);
 
     static const struct {
@@ -358,6 +359,7 @@ START_TEST(checked_mode_reports_and_launches_nothing) {
                   {2 * 16 + 1, -5, "cu_seqlens_q[2] is -5, less than the entry before it"},
                   {2 * 16 + 10, 2046, "cu_seqlens_k[2] is 2046, but k has 12 rows"},
                   {1 * 16 + 3, 77, "sequence 1 has 77 rows of q, but max_seqlen_q is 9"},
+                  {1 * 16 + 11, 1 << 30, "sequence 1 has 1073741824 rows of k; at most 1073741823 are possible"},
                   {1 * 16 + 12, -1, "seqused_k[1] is -1; must not be negative"},
                   {1 * 16 + 13, 100, "seqused_k[1] is 100, more than the sequence has rows"}};
     for (size_t i = 0; i < ARRAY_LENGTH(faults); i++) {

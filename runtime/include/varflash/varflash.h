@@ -164,7 +164,8 @@ typedef struct vf_problem_args {
     double softcap;                    /* 0: none; positive, it and scale / softcap at most 2^127 otherwise */
     vf_switch deterministic;           /* backward; VF_AUTO is VF_OFF on CUDA. The forward and the CPU are always */
     vf_fill fill;
-    vf_tensor cu_seqlens_q, cu_seqlens_k; /* [batch + 1], int32 or int64, contiguous, on the device; absent: batched */
+    vf_tensor cu_seqlens_q, cu_seqlens_k; /* [batch + 1], int32 or int64, contiguous, on the device; absent: batched. A
+                                             sequence has at most 2^30 - 1 tokens */
     vf_tensor seqused_q, seqused_k;       /* [batch], int32 or int64: tokens in use of each sequence; absent: all */
     int64_t max_seqlen_q, max_seqlen_k;   /* upper bounds, which checked mode verifies and no result depends on;
                                              0: unknown */
