@@ -91,6 +91,8 @@ args.structs = {
     { "i32", "window_right", "" },
     { "f32", "scale", "softmax_scale" },
     { "f32", "softcap", "" },
+    { "i64", "reserved", "", count = 2 },
+    { "TensorMap", "output", "of o, where the plan lists one" },
   },
   { name = "BackwardPreArgs",
     { "Operand", "o", "" },

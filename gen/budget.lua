@@ -72,6 +72,7 @@ end
 
 -- Hopper: warpgroups of 128 threads, 64 rows to a consumer. Tiles are panels of 64 columns (templates/tile/panels.cuh).
 local GROUP_THREADS, GROUP_ROWS, SWIZZLE = 128, 64, 1024
+local STAGED_ROWS = 16 -- of o, a consumer warp's
 local TILE_BYTES = 80 -- struct Tile (templates/attn/forward_turns.cuh), struct Item (forward_alone.cuh)
 
 local function panel_bytes(rows, columns)
@@ -92,6 +93,7 @@ local function describe_products(facts, name, r, key_columns, key_rows)
   facts.helper_registers, facts.consumer_registers = trade_registers(facts, r.consumers)
   facts.trade = facts.helper_registers ~= nil
   facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = key_rows }, { operand = "v", rows = key_rows } }
+  if r.output_stages > 0 then table.insert(facts.maps, { operand = "o", rows = STAGED_ROWS }) end
   facts.wgmma_columns = {}
   local seen = {}
   for _, columns in ipairs { r.head_dim_v, table.unpack(key_columns) } do
@@ -108,12 +110,18 @@ local function describe_products(facts, name, r, key_columns, key_rows)
   return facts
 end
 
+-- Where o passes on its way out: 16 rows for each consumer warp.
+local function staging(r)
+  return { "staging", r.output_stages > 0 and 4 * r.consumers * panel_bytes(STAGED_ROWS, r.head_dim_v) or 0, SWIZZLE }
+end
+
 -- Consumers that share a tile of rows and its keys: templates/attn/forward_turns.cuh.
 local function turns(name, r)
   local facts, why = fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
     { "q", r.q_stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
     { "k", r.stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
     { "v", r.stages * panel_bytes(r.tile_n, r.head_dim_v), SWIZZLE },
+    staging(r),
     { "tiles", r.tile_slots * TILE_BYTES },
     { "work", WORK_BYTES // 2 },
     { "barriers", 8 * (2 * r.consumers * r.q_stages + 4 * r.stages + 2 * r.tile_slots) },
@@ -138,6 +146,7 @@ local function alone(name, r)
       panel_bytes(part, r.head_dim_v))
     return fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
       { "pairs", r.consumers * pair, SWIZZLE },
+      staging(r),
       { "items", r.consumers * item_slots * TILE_BYTES },
       { "barriers", 8 * r.consumers * (2 * q_slots + 4 * r.stages + 2 * item_slots) },
     })

@@ -18,7 +18,7 @@ local ROWS = {
   { name = "fwd_sm80",
     uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n warps stages q_registers blocks_per_sm" },
   { name = "fwd_sm90",
-    uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages blocks_per_sm consumers q_stages tile_slots" },
+    uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages blocks_per_sm consumers q_stages tile_slots output_stages" },
   { name = "bwd_pre", uses = "arch dtype head_dim head_dim_v aligned tile_m" },
   { name = "bwd_pre_sm90", uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n" },
   { name = "bwd_sm80",

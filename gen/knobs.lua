@@ -40,6 +40,8 @@ knobs.knobs = {
     meaning = "blocks that share an SM: bounds the registers" },
   { name = "consumers", letter = "c", type = "number", allowed = { 1, 3, 1 }, axis = { 1, 2, 3 }, numeric = {},
     meaning = "warpgroups that compute, 64 rows each, of one tile or (tile_m 64) each of its own; one more feeds them" },
+  { name = "output_stages", letter = "g", type = "number", allowed = { 0, 1, 1 }, default = 0, axis = { 0, 1 }, numeric = {},
+    meaning = "tiles of o in shared memory, from where the copy engine takes them; 0: they leave from registers" },
   { name = "q_stages", letter = "a", type = "number", allowed = { 1, 4, 1 }, default = 1, axis = { 1 }, numeric = {},
     meaning = "tiles of q in flight" },
   { name = "tile_slots", letter = "t", type = "number", allowed = { 2, 8, 1 }, default = 2, axis = { 2, 4 }, numeric = {},

@@ -36,6 +36,14 @@ $(args_structs())
 //% include "tile/store.cuh"
 //% include "ptx/sync.cuh"
 //% include "ptx/warpgroup.cuh"
+
+//% if output_stages > 0 then
+// Where o passes on its way out, a warp's rows behind the other's.
+constexpr int STAGED_ROWS = 16;
+constexpr int STAGING_OFFSET = $(budget.offsets.staging);
+using Staged = Panels<STAGED_ROWS, HEAD_DIM_V>;
+//% end -- output_stages
+
 //% include "attn/forward_rows.cuh"
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
@@ -57,6 +65,9 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER ForwardSm90Args args) {
         prefetch_tensor_map(args.q);
         prefetch_tensor_map(args.k);
         prefetch_tensor_map(args.v);
+        //% if output_stages > 0 then
+        prefetch_tensor_map(args.output);
+        //% end -- output_stages
     }
     block_sync();
     if (warp < 4) {
@@ -70,5 +81,8 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER ForwardSm90Args args) {
         increase_registers<$(budget.consumer_registers)>();
         //% end -- trade
         consume(args, shared, warp / 4 - 1, warp % 4);
+        //% if output_stages > 0 then
+        bulk_wait<0>();
+        //% end -- output_stages
     }
 }

@@ -85,7 +85,8 @@ struct Loader {
                 const u32 slot = group * Q_STAGES + q_ring.slot;
                 mbarrier_wait(barriers.q_empty(slot), q_ring.parity ^ 1);
                 mbarrier_arrive_expect(barriers.q_full(slot), QTile::BYTES);
-                QTile::load(shared + Q_OFFSET + slot * QTile::BYTES, args.q, barriers.q_full(slot), tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
+                QTile::load(shared + Q_OFFSET + slot * QTile::BYTES, args.q, barriers.q_full(slot),
+                            tile.sequence.q_begin, tile.block * TILE_M + group * GROUP_ROWS, tile.sequence.q_len,
                             tile.head, tile.sequence.q_batch);
             }
             q_ring.advance();

@@ -319,8 +319,10 @@ struct ForwardSm90Args {
     i32 window_right;
     f32 scale;  // softmax_scale
     f32 softcap;
+    i64 reserved[2];
+    TensorMap output;  // of o, where the plan lists one
 };
-static_assert(sizeof(ForwardSm90Args) == 512, "ORDER args");
+static_assert(sizeof(ForwardSm90Args) == 640, "ORDER args");
 struct BackwardPreArgs {
     Operand o;
     Operand dout;

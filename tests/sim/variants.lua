@@ -53,7 +53,7 @@ add("hopper-96-causal", 90, { head_dim = 96, mask = "causal" },
   "family=sm90 tile_m=192 tile_n=96 stages=2 blocks_per_sm=1 consumers=3",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-40-softcap", 90, { head_dim = 40, softcap = true },
-  "family=sm90 tile_m=64 tile_n=64 stages=2 blocks_per_sm=1 consumers=3",
+  "family=sm90 tile_m=64 tile_n=64 stages=2 blocks_per_sm=1 consumers=3 output_stages=1",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-64-causal-two-blocks", 90, { head_dim = 64, dtype = "fp16", mask = "causal" },
   "family=sm90 tile_m=64 tile_n=128 stages=2 blocks_per_sm=2 consumers=1",
@@ -62,7 +62,7 @@ add("hopper-64", 90, { head_dim = 64 },
   "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2 q_stages=3 tile_slots=3",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2")
 add("hopper-56-48-ahead", 90, { head_dim = 56, head_dim_v = 48 },
-  "family=sm90 tile_m=192 tile_n=48 stages=3 blocks_per_sm=1 consumers=3 q_stages=2 tile_slots=4",
+  "family=sm90 tile_m=192 tile_n=48 stages=3 blocks_per_sm=1 consumers=3 q_stages=2 tile_slots=4 output_stages=1",
   "family=sm80 tile_m=32 tile_n=32 warps=2 stages=2 blocks_per_sm=1")
 add("hopper-128-causal-fp16-deterministic", 90, { head_dim = 128, dtype = "fp16", mask = "causal", deterministic = true },
   "family=sm90 tile_m=192 tile_n=80 stages=2 blocks_per_sm=1 consumers=3",
