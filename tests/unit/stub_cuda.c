@@ -28,14 +28,13 @@ struct CUfunc_st {
 static struct {
     struct CUctx_st primary[STUB_DEVICES], contexts[CONTEXTS];
     struct CUfunc_st functions[FUNCTIONS];
-    int function_count;
-    CUkernel kernels;
+    atomic_int function_count;
+    _Atomic(CUkernel) kernels;
     CUcontext stack[DEPTH];
     unsigned long long ids;
 } state;
 
 bool stub_fails(const char *name) {
-    stub.last_call = name;
     if (++stub.calls != stub.fail_at) return false;
     stub.failed = name;
     return true;
@@ -189,15 +188,15 @@ int cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     *kernel = calloc(1, sizeof **kernel);
     if (!*kernel) return STUB_FAILURE;
     snprintf((*kernel)->entry, sizeof(*kernel)->entry, "%s", name);
-    (*kernel)->next = state.kernels;
-    state.kernels = *kernel;
+    (*kernel)->next = atomic_exchange(&state.kernels, *kernel);
     return 0;
 }
 int cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     CALL();
     UNSAFE();
-    if (!stub_current() || state.function_count == FUNCTIONS) return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
-    *function = &state.functions[state.function_count++];
+    const int index = atomic_fetch_add(&state.function_count, 1);
+    if (!stub_current() || index >= FUNCTIONS) return stub_misuse(CUDA_RESULT_INVALID_CONTEXT);
+    *function = &state.functions[index];
     (*function)->context = stub_current();
     memcpy((*function)->entry, kernel->entry, sizeof kernel->entry);
     return 0;

@@ -52,9 +52,8 @@ struct stub {
     struct kernel_check_report check_report;  // what check_lengths finds
     const char *compile_error;                // log of a failing compilation; null: compilations succeed
     // Kept by the stub.
-    atomic_int calls;       // of the driver and the compiler
-    const char *last_call;  // name of the last
-    const char *failed;     // the call that was made to fail
+    atomic_int calls;    // of the driver and the compiler
+    const char *failed;  // the call that was made to fail
     int launch_count;
     struct stub_launch launches[STUB_LAUNCHES];
     atomic_int libraries, programs;                      // alive

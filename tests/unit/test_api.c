@@ -162,6 +162,51 @@ START_TEST(threads_compile_a_kernel_once) {
 }
 END_TEST
 
+// One thread's part: questions, sizes and plans of a few requests, in an order of its own.
+static void *ask_in_thread(void *context) {
+    static atomic_uint threads;
+    const unsigned first = atomic_fetch_add(&threads, 1);
+    for (unsigned i = 0; i < 24; i++) {
+        const int64_t dim = 64 + (int64_t)((first + i * 5) % 3) * 8;
+        const vf_tensor operand = {NULL, VF_BFLOAT16, 3, {9, 2, dim}, {2 * dim, dim, 1}},
+                        lengths = {NULL, VF_INT32, 1, {2}, {1}};
+        const vf_forward_args args = {
+            .q = operand,
+            .k = operand,
+            .v = operand,
+            .o = operand,
+            .problem = {.mask = (vf_mask)((first + i) % 2), .cu_seqlens_q = lengths, .cu_seqlens_k = lengths}};
+        char text[4096];
+        size_t bytes = 0;
+        vf_plan *plan = NULL;
+        if (vf_explain_forward(context, &args, NULL, text, sizeof text, NULL) || vf_last_error()[0] ||
+            vf_forward_workspace_size(context, &args, &bytes) || vf_plan_create_forward(context, &args, &plan) ||
+            !bytes)
+            return context;
+        vf_plan_destroy(plan);
+    }
+    return NULL;
+}
+
+START_TEST(threads_ask_for_different_things) {
+    stub_set_up();
+    stub_push(stub_context(0));  // as above
+    vf_context *context = stub_open();
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++) ck_assert_int_eq(pthread_create(&threads[i], NULL, ask_in_thread, context), 0);
+    for (int i = 0; i < 8; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        ck_assert_ptr_null(failed);
+    }
+    ck_assert_uint_eq(vf_dev_count(context).compiled, (uint64_t)stub.compilations);
+    ck_assert_int_eq(stub.libraries, stub.compilations);
+    stub_pop();
+    stub_close(context);
+    stub_tear_down();
+}
+END_TEST
+
 START_TEST(forced_knobs_replace_rows) {
     stub_set_up();
     vf_context *context = stub_open();
@@ -382,5 +427,6 @@ END_TEST
 
 UNIT_MAIN("api", a_few_lines_of_c, names_and_versions, no_driver_no_device, ten_thousand_batches_compile_nothing_new,
           the_disk_cache_serves_the_next_context, jit_off_says_what_is_missing, threads_compile_a_kernel_once,
-          forced_knobs_replace_rows, dump_writes_what_is_used, a_dump_that_fails_says_why, a_trace_is_a_problem,
-          a_trace_says_where_there_is_no_lse, a_capture_is_not_traced, dlpack_tensors)
+          threads_ask_for_different_things, forced_knobs_replace_rows, dump_writes_what_is_used,
+          a_dump_that_fails_says_why, a_trace_is_a_problem, a_trace_says_where_there_is_no_lse, a_capture_is_not_traced,
+          dlpack_tensors)
