@@ -1,8 +1,11 @@
--- Can the simulator fail? Plants the faults of plant.lua one at a time in a copy of the templates and counts those that the suite's
--- problems find, with the first three seeds of variants whose kernels the change reaches.
+-- Can the simulator fail? Plants the faults of plant.lua in copies of the templates and counts those that the suite's problems find, with
+-- the first three seeds of variants whose kernels the change reaches.
 --
 --   lua5.4 tests/sim/mutants.lua [SHARE] [PLACE | I/N]    SHARE=n: an n-th of them, chosen by the commit's hash; PLACE: TEMPLATE or
 --                                                         TEMPLATE:LINE, those alone; I/N: the I-th of N parts
+--
+-- Where it can, a fault stands behind a switch, with all others in one copy: a run of a seed's problems begins without faults, and goes on
+-- by itself with each fault whose place it comes to (planted.h). The others are planted and compiled one at a time.
 --
 -- The last line: found / planted, without those that do not compile and those that equivalents.txt says nobody can find. Fails below 95 %,
 -- a part below 85 %.
@@ -20,8 +23,8 @@ local widths = require "tests.sim.widths"
 
 local VARIANTS = { 7, 2, 2 } -- of each seed, so many variants
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
-local LONGEST = 20 -- seconds of a core for the problems of a seed, a loop without accesses or waits
-local TURNS = 500000 -- steps of a warp in a launch; the suite's largest has 121,155
+local LONGEST = 10 -- seconds of a core for the problems of a seed, a loop without accesses or waits
+local TURNS = 200000 -- steps of a warp in a launch; the suite's largest has 121,155
 local SIGXCPU = 24
 local EQUIVALENTS = "tests/sim/equivalents.txt"
 local WORK = os.getenv("WORK") or "build/sim" -- of a worker its own
@@ -69,83 +72,48 @@ for _, variant in ipairs(variants.list) do
   end
 end
 
--- Lines of a variant's kernels that include a template, and how many of them are not in `known`.
-local function lines_with(variant, path, known)
-  local lines, new = {}, 0
-  for _, kernel in ipairs(kernels[variant]) do
-    for line in (kernel.includes[path] and kernel.text or ""):gmatch("[^\n]+") do
-      if not known[line] and not lines[line] then new = new + 1 end
-      lines[line] = true
-    end
-  end
-  return lines, new
-end
+local changed = {} -- template path -> text in place of the file's
+_G.read_template = function(path) return changed[path] or originals[path] or runner.read_file(path) end
 
--- The variants whose kernels include a template: the first, then always the one whose kernels have most lines that those before it do
--- not have.
-local orders = {} -- path -> list
-local function variants_with(path)
-  if orders[path] then return orders[path] end
-  local order, left, known = {}, {}, {}
+-- With `texts` in place of templates, of all variants with rows of their own the kernels that are different now, as a list of
+-- { variant, pass, text }; nil if one cannot be expanded.
+local function kernels_reached(texts)
+  local out, fine, known = {}, true, {}
+  changed = texts
   for _, variant in ipairs(variants.list) do
-    if variant.knobs.fwd and select(2, lines_with(variant, path, known)) > 0 then left[#left + 1] = variant end
-  end
-  while #left > 0 do
-    local best, most = 1, -1
-    for i, variant in ipairs(#order > 0 and left or {}) do
-      local _, new = lines_with(variant, path, known)
-      if new > most then best, most = i, new end
-    end
-    local variant = table.remove(left, best)
-    order[#order + 1] = variant
-    for line in pairs(lines_with(variant, path, known)) do known[line] = true end
-  end
-  orders[path] = order
-  return order
-end
-
-local changed -- template path -> text in place of the file's
-_G.read_template = function(path) return changed and changed[path] or originals[path] or runner.read_file(path) end
-
--- The first variants whose kernels differ with `text` in place of the template, as { variant, passes = that launch such kernels }, and
--- texts of such kernels; nil if it cannot be expanded.
-local function variants_reached(path, text)
-  local out, texts, fine = {}, {}, true
-  changed = { [path] = text }
-  for _, variant in ipairs(variants_with(path)) do
-    local passes = {}
-    for _, kernel in ipairs(#out < VARIANTS[1] and kernels[variant] or {}) do
-      local expanded, now = pcall(gen.source, kernel.spec)
-      fine = fine and expanded
-      if fine and now ~= kernel.text then
-        passes[kernel.pass] = true
-        texts[#texts + 1] = now
+    for _, kernel in ipairs(variant.knobs.fwd and kernels[variant] or {}) do
+      local includes = false
+      for path in pairs(texts) do includes = includes or kernel.includes[path] end
+      if includes and not known[kernel.spec] then
+        local expanded, now = pcall(gen.source, kernel.spec)
+        fine = fine and expanded
+        known[kernel.spec] = now
       end
+      local now = known[kernel.spec]
+      if now and now ~= kernel.text then out[#out + 1] = { variant = variant, pass = kernel.pass, text = now } end
     end
-    if next(passes) then out[#out + 1] = { variant = variant, passes = passes } end
   end
-  changed = nil
-  if fine then return out, texts end
+  changed = {}
+  return fine and out or nil
 end
 
--- Batches of a seed, without what does not launch a changed kernel.
-local function batches_reached(reached, seed)
-  local out, passes = {}, reached.passes
-  for _, batch in ipairs(cases.batches(reached.variant, seed)) do
+-- Batches of a seed, without what does not launch a kernel of the pass.
+local function batches_of(variant, pass, seed)
+  local out = {}
+  for _, batch in ipairs(cases.batches(variant, seed)) do
     local problems = {}
     for _, problem in ipairs(batch.problems) do
-      if passes.fwd or passes.bwd and problem.backward or passes.check and batch.checked then
-        problems[#problems + 1] = problem
-      end
-      if not passes.bwd then problem.backward, problem.dlse = nil, nil end
+      if pass == "fwd" or pass == "bwd" and problem.backward or pass == "check" and batch.checked then problems[#problems + 1] = problem end
+      if pass ~= "bwd" then problem.backward, problem.dlse = nil, nil end
     end
     batch.problems = problems
+    batch.name = batch.name .. "-" .. pass
     if #problems > 0 then out[#out + 1] = batch end
   end
   return out
 end
 
--- ---- one mutant
+-- ---- runs
 
 local function write_file(path, text)
   local file = assert(io.open(path, "w"))
@@ -157,46 +125,156 @@ local function make_root(folder)
   os.execute(("rm -rf %s && mkdir -p %s && cp -r templates gen %s"):format(folder, folder, folder))
 end
 
--- What a batch makes of the templates in `root`. brief: most likely the first problems show the fault.
-local function run_batch(root, variant, seed, batch, brief)
-  local command = suite.command(variant, seed, batch,
-    { cache = WORK .. "/cache", findings = 1, turns = TURNS, unoptimised = brief and 1 or 0 })
-  local pipe = assert(io.popen(("ulimit -St %d; VARFLASH_SOURCE=%s exec %s --first 2>&1"):format(LONGEST, root, command)))
+-- What a batch makes of the templates in `root`: the output, and how the process ended.
+local function run(root, variant, seed, batch, numbers, more)
+  local settings = { cache = WORK .. "/cache", findings = 1, turns = TURNS, unoptimised = more and more.unoptimised }
+  local command = suite.command(variant, seed, batch, settings)
+  local pipe = assert(io.popen(("%sPLANTED='%s' VARFLASH_SOURCE=%s exec %s --first 2>&1")
+    :format(more and more.limit or "", table.concat(numbers, " "), root, command)))
   local output = pipe:read("a")
   local ended, how, status = pipe:close()
   if output:find("build again, or set VARFLASH_SOURCE", 1, true) then error("the tree has changed under this run: start again", 0) end
-  if output:find("CUDA_ERROR_INVALID_IMAGE", 1, true) or output:find("generator:", 1, true) then return "does not compile" end
-  if ended then return "missed" end
-  if how == "signal" then return status == SIGXCPU and "no end" or "crash" end
-  return status > 1 and "crash" or output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or "numbers"
+  return output, ended and "exit" or how, status
 end
 
--- How the suite finds the fault that stands in `root`: the seed, or nil, and in a word.
-local function run_all(root, reached)
-  for seed, count in ipairs(VARIANTS) do
-    for i = 1, math.min(count, #reached) do
-      for _, batch in ipairs(batches_reached(reached[i], seed)) do
-        local how = run_batch(root, reached[i].variant, seed, batch, seed == 1 and i == 1)
-        if how ~= "missed" then return how ~= "does not compile" and seed or nil, how end
+-- How a run shows the fault that it has, in a word and the problem's name; or "missed", "does not compile".
+local function verdict(output, how, status)
+  local problem = output:match("WRONG%s+%d+%s+(%S+)") or "?"
+  if output:find("CUDA_ERROR_INVALID_IMAGE", 1, true) or output:find("generator:", 1, true) then return "does not compile", problem end
+  if how == "exit" and status == 0 then return "missed", problem end
+  if how == "signal" then return status == SIGXCPU and "no end" or "crash", problem end
+  return status > 1 and "crash" or output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or "numbers", problem
+end
+
+-- ---- faults behind switches
+
+-- Items, by the numbers of their switches, that a variant's kernels of a pass hold: list of { variant, pass, has = number -> true }.
+local function places_of(items)
+  local by_path, texts, by_place, out = {}, {}, {}, {}
+  for number, item in pairs(items) do
+    by_path[item.path] = by_path[item.path] or {}
+    by_path[item.path][number] = item.mutant
+  end
+  for path, mutants in pairs(by_path) do texts[path] = plant.switched(originals[path], mutants) end
+  for _, kernel in ipairs(assert(kernels_reached(texts), "no switch changes what the generator does")) do
+    local name = kernel.variant.name .. kernel.pass
+    local place = by_place[name]
+    if not place then
+      place = { variant = kernel.variant, pass = kernel.pass, has = {} }
+      by_place[name], out[#out + 1] = place, place
+    end
+    for number in kernel.text:gmatch("planted%((%d+)%)") do place.has[tonumber(number)] = true end
+    for number in kernel.text:gmatch("Shifted{(%d+)}") do place.has[tonumber(number)] = true end
+  end
+  return out, texts
+end
+
+-- Runs a seed's problems at a place with each of the faults `numbers`; report(number, how, problem) for those that are found.
+local function run_switched(root, place, seed, numbers, report)
+  for _, batch in ipairs(batches_of(place.variant, place.pass, seed)) do
+    local output, how, status = run(root, place.variant, seed, batch, numbers)
+    local found = {}
+    for number, text, ending, value in output:gmatch("PLANTED (%d+)\n(.-)ENDED %d+ (%l*) ?(%d+)\n") do
+      local word, problem = verdict(text, ending == "" and "exit" or ending, tonumber(value))
+      if word ~= "missed" then
+        found[tonumber(number)] = true
+        report(tonumber(number), word, problem)
+      end
+    end
+    if how ~= "exit" or status ~= 0 then
+      error(("%s seed %d fails without any fault, or its switches do not compile:\n%s"):format(place.variant.name, seed,
+        output:match(".*ENDED[^\n]*\n(.*)") or output), 0)
+    end
+    local left = {}
+    for _, number in ipairs(numbers) do
+      if not found[number] then left[#left + 1] = number end
+    end
+    numbers = left
+    if #numbers == 0 then return end
+  end
+end
+
+-- Of the items `left` (number -> item) those that a place has and that may still be tried, sorted.
+local function wanted(place, left, tries, most)
+  local out = {}
+  for number in pairs(left) do
+    local tried = tries[number]
+    if place.has[number] and not (tried and (tried[place] or tried.count >= most)) then out[#out + 1] = number end
+  end
+  table.sort(out)
+  return out
+end
+
+-- All items, by the numbers of their switches: done(item, seed, how, where); seed nil: not found.
+local function try_switched(items, done)
+  local root = WORK .. "/switched"
+  local places, texts = places_of(items)
+  make_root(root)
+  for path, text in pairs(texts) do write_file(root .. "/" .. path, text) end
+  local left = {}
+  for number, item in pairs(items) do left[number] = item end
+  for seed, most in ipairs(VARIANTS) do
+    local tries = {}
+    while true do
+      local best, numbers = nil, {}
+      for _, place in ipairs(places) do
+        local more = (place.pass ~= "check" or #batches_of(place.variant, "check", seed) > 0) and wanted(place, left, tries, most) or {}
+        if #more > #numbers then best, numbers = place, more end
+      end
+      if not best then break end
+      run_switched(root, best, seed, numbers, function(number, how, problem)
+        done(left[number], seed, how, ("%s of %s"):format(problem, best.variant.name))
+        left[number] = nil
+      end)
+      for _, number in ipairs(numbers) do
+        local tried = tries[number] or { count = 0 }
+        tries[number] = tried
+        tried[best], tried.count = true, tried.count + 1
+      end
+    end
+  end
+  for number, item in pairs(left) do
+    local anywhere = false
+    for _, place in ipairs(places) do anywhere = anywhere or place.has[number] end
+    done(item, nil, anywhere and "missed" or "not reached")
+  end
+end
+
+-- ---- faults planted one at a time
+
+-- How a fault that stands in `root` is found at the places in question: the seed and in a word and where, or nil and why not.
+local function run_all(root, places)
+  for seed, most in ipairs(VARIANTS) do
+    for i = 1, math.min(most, #places) do
+      for _, batch in ipairs(batches_of(places[i].variant, places[i].pass, seed)) do
+        -- Most likely the first problems show the fault: then what is compiled fast is best.
+        local how, problem = verdict(run(root, places[i].variant, seed, batch, {},
+          { unoptimised = seed == 1 and i == 1 and 1 or 0, limit = ("ulimit -St %d; "):format(LONGEST) }))
+        if how == "does not compile" then return nil, how end
+        if how ~= "missed" then return seed, how, ("%s of %s"):format(problem, places[i].variant.name) end
       end
     end
   end
   return nil, "missed"
 end
 
--- How a mutant was found: the seed (0: by reading) and in a word; or nil and why not: "missed", "does not compile", "not reached".
-local function try(root, path, mutant)
-  local reached, texts = variants_reached(path, mutant.text)
+local function try_alone(root, item)
+  local reached = kernels_reached({ [item.path] = item.mutant.text })
   if not reached then return nil, "does not compile" end
   if #reached == 0 then return nil, "not reached" end
-  write_file(root .. "/" .. path, mutant.text)
-  local seed, how
-  for i = 1, mutant.kind == "narrow" and #texts or 0 do
-    if not how and #widths.faults(texts[i], root) > 0 then seed, how = 0, "width of an offset" end
+  write_file(root .. "/" .. item.path, item.mutant.text)
+  local known, places, seed, how, where = {}, {}, nil, nil, nil
+  for _, kernel in ipairs(reached) do
+    local name = kernel.variant.name .. kernel.pass
+    if not known[name] then places[#places + 1] = kernel end
+    if item.mutant.kind == "narrow" and not known[kernel.text] and not how and #widths.faults(kernel.text, root) > 0 then
+      seed, how = 0, "width of an offset"
+    end
+    known[name], known[kernel.text] = true, true
   end
-  if not how then seed, how = run_all(root, reached) end
-  write_file(root .. "/" .. path, originals[path])
-  return seed, how
+  if not how then seed, how, where = run_all(root, places) end
+  write_file(root .. "/" .. item.path, originals[item.path])
+  return seed, how, where
 end
 
 -- ---- all of them
@@ -217,27 +295,60 @@ local function planted(share, only)
       local counts = {}
       for _, mutant in ipairs(plant.mutants(originals[path])) do
         local key = key_of(path, mutant, counts)
-        local wanted = not only or ("%s:%d"):format(path, mutant.line):find(only, 1, true)
-        if wanted and (digest(key) >> 1) % share == choice then out[#out + 1] = { path = path, mutant = mutant, key = key } end
+        local inside = not only or ("%s:%d"):format(path, mutant.line):find(only, 1, true)
+        if inside and (digest(key) >> 1) % share == choice then out[#out + 1] = { path = path, mutant = mutant, key = key } end
       end
     end
   end
   return out
 end
 
--- Works on every JOBS-th one; a line each: "TAG<tab>seed<tab>how<tab>path:line<tab>key".
+-- The items of one of `count` workers: those of a template together, templates so that each has about as many.
+local function part_of(items, index, count)
+  local of, paths, loads, out = {}, {}, {}, {}
+  for _, item in ipairs(items) do
+    if not of[item.path] then
+      of[item.path] = {}
+      paths[#paths + 1] = item.path
+    end
+    table.insert(of[item.path], item)
+  end
+  table.sort(paths, function(a, b)
+    if #of[a] ~= #of[b] then return #of[a] > #of[b] end
+    return a < b
+  end)
+  for i = 1, count do loads[i] = 0 end
+  for _, path in ipairs(paths) do
+    local least = 1
+    for i = 2, count do
+      if loads[i] < loads[least] then least = i end
+    end
+    loads[least] = loads[least] + #of[path]
+    for _, item in ipairs(least == index and of[path] or {}) do out[#out + 1] = item end
+  end
+  return out
+end
+
+-- A line for each of a worker's: "MUTANT<tab>seed<tab>how<tab>where<tab>path:line<tab>key".
 local function worker(share, only, index, count)
-  local root = WORK .. "/root"
-  make_root(root)
-  local equivalents = read_equivalents()
-  for i, item in ipairs(planted(share, only)) do
-    if i % count == index then
-      local seed, how
-      if equivalents[item.key] then how = "equivalent" else seed, how = try(root, item.path, item.mutant) end
-      print(table.concat({ "MUTANT", seed or "-", how, ("%s:%d"):format(item.path, item.mutant.line), item.key }, "\t"))
-      io.stdout:flush()
+  local equivalents, switched, alone = read_equivalents(), {}, {}
+  local function done(item, seed, how, where)
+    print(table.concat({ "MUTANT", seed or "-", how, where or "-", ("%s:%d"):format(item.path, item.mutant.line), item.key }, "\t"))
+    io.stdout:flush()
+  end
+  for number, item in ipairs(part_of(planted(share, only), index, count)) do
+    if equivalents[item.key] then
+      done(item, nil, "equivalent")
+    elseif item.mutant.switch then
+      switched[number] = item
+    else
+      alone[#alone + 1] = item
     end
   end
+  if next(switched) then try_switched(switched, done) end
+  local root = WORK .. "/alone"
+  make_root(root)
+  for _, item in ipairs(alone) do done(item, try_alone(root, item)) end
 end
 
 local function count_up(counts, name) counts[name] = (counts[name] or 0) + 1 end
@@ -253,22 +364,23 @@ local function main(share, what)
   local commands = {}
   local part, parts = (what or ""):match("^(%d+)/(%d+)$")
   local only = not part and what or nil
-  for index = part and part - 1 or 0, part and part - 1 or JOBS - 1 do
-    commands[#commands + 1] = ("WORK=%s/mutants-%d lua5.4 tests/sim/mutants.lua worker %d '%s' %d %d &"):format(WORK, index, share,
-      only or "", index, parts or JOBS)
+  for index = part or 1, part or JOBS do
+    commands[#commands + 1] = ("WORK=%s/mutants-%d lua5.4 tests/sim/mutants.lua worker %d '%s' %d %d || echo FAILED &"):format(WORK, index,
+      share, only or "", index, parts or JOBS)
   end
-  local found, missed, other, seeds, ways, equivalent = 0, 0, {}, {}, {}, 0
+  local found, missed, other, seeds, ways, equivalent, failed = 0, 0, {}, {}, {}, 0, false
   local equivalents, used = read_equivalents(), {}
   local workers = assert(io.popen(table.concat(commands, " ") .. " wait"))
   for line in workers:lines() do
-    local seed, how, place, key = line:match("^MUTANT\t([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$")
+    local seed, how, where, place, key = line:match("^MUTANT\t([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$")
     if not seed then
       print(line)
+      failed = failed or line == "FAILED"
     elseif seed ~= "-" then
       found = found + 1
       count_up(seeds, "seed " .. seed)
       count_up(ways, how)
-      if os.getenv("LIST") then print(("seed %s  %-40s %s"):format(seed, how, key)) end
+      if os.getenv("LIST") then print(("seed %s\t%s\t%s\t%s"):format(seed, how, where, key)) end
     elseif how == "equivalent" then
       equivalent, used[key] = equivalent + 1, true
     elseif how == "missed" then
@@ -289,7 +401,7 @@ local function main(share, what)
   print("found as: " .. text_of(ways))
   print(("not counted: equivalent %d (reasons in %s)%s"):format(equivalent, EQUIVALENTS, next(other) and ", " .. text_of(other) or ""))
   print(("found %d / planted %d"):format(found, found + missed))
-  return found >= (part and ENOUGH_OF_A_PART or ENOUGH) * (found + missed)
+  return not failed and found >= (part and ENOUGH_OF_A_PART or ENOUGH) * (found + missed)
 end
 
 if arg[1] == "worker" then
