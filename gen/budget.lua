@@ -173,7 +173,7 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = { 96, 104 }, 4, 2 -- templates/bwd_sm90.cu; a piece of one block, of a pair
+local PIECE_SLOTS, TURN_STAGES = 4, 2 -- templates/bwd_sm90.cu
 
 -- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
 local function share_keys(r)
@@ -195,6 +195,7 @@ function budget.bwd_sm90(r)
   if not wide and math.max(r.head_dim, r.head_dim_v) > 128 then
     return nil, name .. ": 128 keys of a block are for head sizes up to 128"
   end
+  if r.alternate and wide then return nil, name .. ": both warpgroups need each other where they have the same keys; alternate=0" end
   if cluster == 2 and r.head_dim % 128 ~= 0 and (r.head_dim > 64 or r.head_dim % 16 ~= 0) then
     return nil, name .. ": two blocks share the columns of dQ: head_dim 128, 256 or a multiple of 16 up to 64"
   end
@@ -216,7 +217,7 @@ function budget.bwd_sm90(r)
       { "dout", r.dout_stages * panel_bytes(r.tile_m, r.head_dim_v), SWIZZLE },
       { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
-      { "pieces", PIECE_SLOTS * PIECE_BYTES[cluster] },
+      { "pieces", PIECE_SLOTS * (96 + (4 * (cluster == 2 and 2 or 0) + 4 * (r.alternate and 1 or 0) + 7) // 8 * 8) },
       { "work", WORK_BYTES // 2, cluster == 2 and 16 },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (cluster == 2 and ds_stages + 2 or 0)), cluster == 2 and 16 },
     }

@@ -37,7 +37,7 @@ local function read(rows, texts, others, what)
   for _, name in ipairs(others) do known[name] = true end
   for _, row in ipairs(rows) do
     known[row.name] = true
-    local text = texts[row.name] or row.default and knobs.write(row.default)
+    local text = texts[row.name] or row.default ~= nil and knobs.write(row.default)
     if not text then return nil, ("%s: %s is missing"):format(what, row.name) end
     local value, fault = knobs.read(row, text)
     if value == nil then return nil, ("%s: %s"):format(what, fault) end

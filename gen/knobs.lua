@@ -46,6 +46,8 @@ knobs.knobs = {
     meaning = "tiles of q in flight" },
   { name = "tile_slots", letter = "t", type = "number", allowed = { 2, 8, 1 }, default = 2, axis = { 2, 4 }, numeric = {},
     meaning = "tiles of work between who draws and who computes" },
+  { name = "alternate", letter = "l", type = "flag", default = false, axis = { false, true }, numeric = {},
+    meaning = "the backward's warpgroups take pieces of up to 64 keys in turns, one each, instead of both one" },
 }
 
 knobs.rows, knobs.by_name = {}, {}

@@ -109,6 +109,9 @@ struct Piece {
     int own_row;  // this block's first key in the piece
     int joint;    // 1: the other block has the other keys; 0: the same keys for other heads. Without a head, k_len is 0
     //% end -- cluster
+    //% if alternate then
+    int owner;  // the group that computes all of it, because its keys are only 64; -1: both, 64 each
+    //% end -- alternate
 
     // This block's first key.
     DEVICE int first_key() const {

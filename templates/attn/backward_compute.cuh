@@ -14,6 +14,9 @@ struct Compute {
     const u32 shared;
     const Barriers barriers;
     const int group, warp;  // warp: within the group
+    //% if alternate then
+    int first_part;  // part of the piece's keys that is this group's: its own, or the only one
+    //% end -- alternate
     const Weigher weigher;
     Ring<Q_STAGES> q_ring;  // of the newest S
     Ring<DOUT_STAGES> dout_ring;
@@ -51,6 +54,13 @@ struct Compute {
             mbarrier_wait(barriers.piece_full(piece_ring.slot), piece_ring.parity);
             const int steps = piece().steps;
             if (steps == 0) break;
+            //% if alternate then
+            if (piece().owner == 1 - group) {
+                pass_by(steps);
+                continue;
+            }
+            first_part = piece().owner < 0 ? group : 0;
+            //% end -- alternate
             first_scores();
             int old_q = -1;
             weigh();
@@ -72,18 +82,54 @@ struct Compute {
     }
 
   private:
+    //% if alternate then
+    // A piece that is the other group's: this one's keys have no gradients of scores, and buffers are handed on as if they had been read. Each is
+    // waited for first, so that no arrival falls into the phase before.
+    DEVICE void pass_by(int steps) {
+        for (int i = 0; i < steps; i++) {
+            mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
+            mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+            mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
+            if (i == 0) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+            const u32 rows = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (GROUP_ROWS + warp * 16) * PANEL_PITCH;
+#pragma unroll
+            for (int part = 0; part < 16 * PANEL_PITCH; part += WARP * 16)
+                store_shared(rows + part + lane_index() * 16, Vector4{0, 0, 0, 0});
+            fence_async_proxy();
+            warp_sync();
+            arrive_everywhere(barriers.q_empty(q_ring.slot));
+            arrive_everywhere(barriers.dout_empty(dout_ring.slot));
+            arrive(barriers.ds_full(ds_ring.slot));
+            q_ring.advance();
+            dout_ring.advance();
+            ds_ring.advance();
+        }
+        arrive(barriers.v_empty(v_ring.slot));
+        k_ring.advance();
+        v_ring.advance();
+        arrive(barriers.piece_empty(piece_ring.slot));
+        piece_ring.advance();
+    }
+    //% end -- alternate
     DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
+    DEVICE int part() const {
+        //% if alternate then
+        return first_part;
+        //% else
+        return group;
+        //% end -- alternate
+    }
     DEVICE u32 q_tile(u32 slot) const { return shared + Q_OFFSET + slot * QTile::BYTES; }
     DEVICE u32 dout_tile() const { return shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES; }
     DEVICE u32 k_tile() const {
-        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
+        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
     }
     DEVICE u32 v_tile() const {
-        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
+        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
     }
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
-    DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
+    DEVICE int first_row() const { return part() * GROUP_ROWS + warp * 16 + lane_index() / 4; }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
 #pragma unroll
         for (int i = 0; i < N; i++) pin(f[i]);
@@ -101,7 +147,7 @@ struct Compute {
         mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
         if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
         issue_scores();
-        walk.begin(piece(), group * GROUP_ROWS);
+        walk.begin(piece(), part() * GROUP_ROWS);
         mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
         if constexpr (KV_REGISTERS) {
             load_rows<VTile>(v_rows, v_tile());
@@ -139,7 +185,7 @@ struct Compute {
             issue_scores();
         }
         issue_dk(ds, q);
-        if constexpr (!LAST) walk.advance(piece(), group * GROUP_ROWS);
+        if constexpr (!LAST) walk.advance(piece(), part() * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
         arrive_everywhere(barriers.dout_empty(dout_ring.slot));
@@ -179,13 +225,13 @@ struct Compute {
         arrive(barriers.ds_full(ds_ring.slot));
         //% if budget.cluster == 2 then
         if (warp == 0 && lane_index() == 0 && piece().joint)
-            copy_ds_to_peer(shared, barriers, ds_ring.slot, group * (GROUP_ROWS * PANEL_PITCH),
+            copy_ds_to_peer(shared, barriers, ds_ring.slot, part() * (GROUP_ROWS * PANEL_PITCH),
                             GROUP_ROWS * PANEL_PITCH);
         //% end -- cluster
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const u32 row = group * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
+        const u32 row = part() * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
@@ -247,7 +293,7 @@ struct Compute {
     }
     // dK += dS^T Q.
     DEVICE void issue_dk(u32 ds, u32 q) {
-        const u64 a = DsTile::rows_operand(ds + group * (GROUP_ROWS * PANEL_PITCH));
+        const u64 a = DsTile::rows_operand(ds + part() * (GROUP_ROWS * PANEL_PITCH));
         const u64 b = QTile::columns_operand(q_tile(q));
         wgmma_fence();
 #pragma unroll

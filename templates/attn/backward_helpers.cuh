@@ -25,6 +25,13 @@ struct Publisher {
         if (lane_index() == 0) {
             mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
             piece_slot(ring.slot) = piece;
+            //% if alternate then
+            bool alone = piece.sequence.k_len - piece.first_key() <= GROUP_ROWS;
+            //% if budget.cluster == 2 then
+            alone = alone && !piece.joint;
+            //% end -- cluster
+            piece_slot(ring.slot).owner = alone ? static_cast<int>(ring.slot % GROUPS) : -1;  // slots alternate
+            //% end -- alternate
             mbarrier_arrive(barriers.piece_full(ring.slot));
         }
         warp_sync();

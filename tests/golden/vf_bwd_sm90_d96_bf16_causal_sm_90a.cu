@@ -253,6 +253,7 @@ constexpr int TILE_M = 64;  // rows of q in a tile
 constexpr int TILE_N = 128;  // rows of k in a tile
 constexpr int STAGES = 3;  // tiles in flight between global memory and the products
 constexpr int DOUT_STAGES = 2;  // tiles of the output's gradient in flight
+constexpr bool ALTERNATE = false;  // the backward's warpgroups take pieces of up to 64 keys in turns, one each, instead of both one
 
 constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
@@ -1985,17 +1986,20 @@ struct Compute {
 
   private:
     DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
+    DEVICE int part() const {
+        return group;
+    }
     DEVICE u32 q_tile(u32 slot) const { return shared + Q_OFFSET + slot * QTile::BYTES; }
     DEVICE u32 dout_tile() const { return shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES; }
     DEVICE u32 k_tile() const {
-        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
+        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
     }
     DEVICE u32 v_tile() const {
-        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + group * (GROUP_ROWS * PANEL_PITCH);
+        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
     }
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
-    DEVICE int first_row() const { return group * GROUP_ROWS + warp * 16 + lane_index() / 4; }
+    DEVICE int first_row() const { return part() * GROUP_ROWS + warp * 16 + lane_index() / 4; }
     template <int N> static DEVICE void pin_fragments(u32 (&f)[N][4]) {
 #pragma unroll
         for (int i = 0; i < N; i++) pin(f[i]);
@@ -2013,7 +2017,7 @@ struct Compute {
         mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
         if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
         issue_scores();
-        walk.begin(piece(), group * GROUP_ROWS);
+        walk.begin(piece(), part() * GROUP_ROWS);
         mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
         if constexpr (KV_REGISTERS) {
             load_rows<VTile>(v_rows, v_tile());
@@ -2051,7 +2055,7 @@ struct Compute {
             issue_scores();
         }
         issue_dk(ds, q);
-        if constexpr (!LAST) walk.advance(piece(), group * GROUP_ROWS);
+        if constexpr (!LAST) walk.advance(piece(), part() * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
         arrive_everywhere(barriers.dout_empty(dout_ring.slot));
@@ -2082,7 +2086,7 @@ struct Compute {
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const u32 row = group * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
+        const u32 row = part() * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
@@ -2138,7 +2142,7 @@ struct Compute {
     }
     // dK += dS^T Q.
     DEVICE void issue_dk(u32 ds, u32 q) {
-        const u64 a = DsTile::rows_operand(ds + group * (GROUP_ROWS * PANEL_PITCH));
+        const u64 a = DsTile::rows_operand(ds + part() * (GROUP_ROWS * PANEL_PITCH));
         const u64 b = QTile::columns_operand(q_tile(q));
         wgmma_fence();
 #pragma unroll

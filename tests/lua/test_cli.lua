@@ -24,7 +24,7 @@ test("source, plan, candidates", function()
 end)
 
 test("args, signature, names", function()
-  contains(cli("names"), "_emit _text aligned arch")
+  contains(cli("names"), "_emit _text aligned alternate arch")
   equal(cli("args"), require("gen.args").c_header())
   equal(cli("signature"), gen.signature() .. "\n")
 end)
