@@ -227,6 +227,7 @@ struct Launch {
     Timing copies, products;
     Turns turns;
     u32 yield_percent, resident, block_turn;
+    u32 starved_rank;  // blocks of this rank run only when no others can; ~0: none
 };
 
 extern sim_options options;

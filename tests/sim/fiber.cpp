@@ -304,6 +304,15 @@ static bool can_move(const Block &b) {
     return false;
 }
 
+static Block *pick_block(std::vector<Block *> &running) {
+    Block *one = now.random.pick(running);
+    if (one->rank != now.starved_rank) return one;
+    std::vector<Block *> others;
+    for (Block *b : running)
+        if (b->rank != now.starved_rank && can_move(*b)) others.push_back(b);
+    return others.empty() ? one : now.random.pick(others);
+}
+
 template <class T, class P> static void erase_first(std::vector<T> &from, P which) {
     from.erase(std::find_if(from.begin(), from.end(), which));
 }
@@ -327,7 +336,7 @@ static void run_clusters() {
         }
         if (running.empty()) return;
         if (!current || !quantum--) {
-            current = now.random.pick(running);
+            current = pick_block(running);
             quantum = now.random.below(now.block_turn);
         }
         if (!current->started)
@@ -424,6 +433,8 @@ bool sim_launch(const struct sim_kernel *kernel, const struct sim_grid *grid, co
     now.block_turn = block_turns[now.random.below(4)];
     now.resident = residents[now.random.below(4)];
     if (options.resident > 0) now.resident = static_cast<u32>(options.resident);
+    const u32 cluster = static_cast<u32>(now.kernel->facts.cluster);
+    now.starved_rank = cluster > 1 && now.random.chance(30) ? now.random.below(cluster) : ~0u;
     statistics.launches++;
     stack.watched = now.kernel->has_wgmma;
     memory_launch();
