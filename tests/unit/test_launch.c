@@ -278,6 +278,29 @@ START_TEST(grids_are_whole_clusters) {
 }
 END_TEST
 
+// Two blocks share a piece of 256 keys: there are at most 5 pieces of 4 heads.
+START_TEST(a_kernel_of_pairs) {
+    static const struct {
+        int multiprocessors;
+        unsigned grid;
+    } cases[] = {{132, 40}, {39, 38}, {1, 2}};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        stub_set_up();
+        stub.compute[0] = 90;
+        stub.multiprocessors = cases[i].multiprocessors;
+        vf_context *context = stub_open();
+        vf_backward_args args = sample_backward(stub_first);
+        unit_ok(vf_dev_force(context, NULL, "family=sm90 tile_m=64 tile_n=256 stages=2 dout_stages=1"));
+        unit_ok(vf_backward(context, &args));
+        const struct stub_launch *last = &stub.launches[stub.launch_count - 1];
+        starts_with(last->entry, "vf_bwd_sm90");
+        ck_assert_uint_eq(last->grid, cases[i].grid);
+        stub_close(context);
+        stub_tear_down();
+    }
+}
+END_TEST
+
 // ---- empty problems ------------------------------------------------------------------------------------------------
 
 START_TEST(nothing_to_write_launches_nothing) {
@@ -378,5 +401,6 @@ END_TEST
 UNIT_MAIN("launch", forward_arguments, batched_arguments, backward_arguments, a_large_batch_is_shared_out,
           no_programmatic_launch_before_9_0, layout_is_monotone_and_aligned, accumulators_hold_every_split,
           layout_refuses_what_does_not_fit, workspace_of_bounds_serves_less, grids_are_capped_and_never_zero,
-          grids_are_whole_clusters, nothing_to_write_launches_nothing, rows_without_sequences_are_filled,
-          slots_that_are_not_there_have_no_rows, checked_mode_reports_and_launches_nothing)
+          grids_are_whole_clusters, a_kernel_of_pairs, nothing_to_write_launches_nothing,
+          rows_without_sequences_are_filled, slots_that_are_not_there_have_no_rows,
+          checked_mode_reports_and_launches_nothing)
