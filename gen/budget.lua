@@ -195,6 +195,7 @@ function budget.bwd_sm90(r)
   if not wide and math.max(r.head_dim, r.head_dim_v) > 128 then
     return nil, name .. ": 128 keys of a block are for head sizes up to 128"
   end
+  if r.stages < 2 then return nil, name .. ": the next tile of q is needed before the last one is done with; 2 stages" end
   if r.alternate and wide then return nil, name .. ": both warpgroups need each other where they have the same keys; alternate=0" end
   if cluster == 2 and r.head_dim % 128 ~= 0 and (r.head_dim > 64 or r.head_dim % 16 ~= 0) then
     return nil, name .. ": two blocks share the columns of dQ: head_dim 128, 256 or a multiple of 16 up to 64"
