@@ -216,10 +216,15 @@ local function try_switched(items, done)
   for seed, most in ipairs(VARIANTS) do
     local tries = {}
     while true do
-      local best, numbers = nil, {}
+      -- The first place that has at least half of what any has: the first of the list are fast.
+      local best, numbers, most_left = nil, nil, 0
       for _, place in ipairs(places) do
-        local more = (place.pass ~= "check" or #batches_of(place.variant, "check", seed) > 0) and wanted(place, left, tries, most) or {}
-        if #more > #numbers then best, numbers = place, more end
+        local runs = place.pass ~= "check" or #batches_of(place.variant, "check", seed) > 0
+        place.wanted = runs and wanted(place, left, tries, most) or {}
+        most_left = math.max(most_left, #place.wanted)
+      end
+      for _, place in ipairs(places) do
+        if not best and most_left > 0 and 2 * #place.wanted >= most_left then best, numbers = place, place.wanted end
       end
       if not best then break end
       run_switched(root, best, seed, numbers, function(number, how, problem)
