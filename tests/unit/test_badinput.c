@@ -112,7 +112,7 @@ struct wrong {
     FORWARD(workspace_without_end, INVALID, "o: overlaps workspace", args->problem.workspace = (void *)256;          \
             args->problem.workspace_size = SIZE_MAX)                                                                 \
     BACKWARD(dk_is_dv, INVALID, "dk: overlaps dv", args->dv.data = args->dk.data)                                    \
-    BACKWARD(dq_is_dout, INVALID, "dq: overlaps dout", args->dq.data = args->dout.data)                              \
+    BACKWARD(dq_is_dout, INVALID, "dq: overlaps ", args->dq.data = args->dout.data) /* and what lies behind dout */  \
     FORWARD(far_stride, INVALID, "k: shape and strides reach beyond", args->k.stride[0] = INT64_MAX / 4)             \
     FORWARD(far_negative_stride, INVALID, "q: shape and strides reach beyond", args->q.stride[0] = INT64_MIN)        \
     FORWARD(batch_2_31, UNSUPPORTED, "batch: is",                                                                    \
