@@ -82,7 +82,8 @@ template <class F> static bool cached(const std::string &path, F make) {
 // What a kernel is compiled with besides its text.
 static std::string headers() {
     std::string text;
-    for (const char *name : {"engine.h", "machine.h", "kernel.h", "planted.h"}) text += read_file(sim_root + "/tests/sim/" + name);
+    for (const char *name : {"engine.h", "machine.h", "kernel.h", "planted.h"})
+        text += read_file(sim_root + "/tests/sim/" + name);
     return text;
 }
 
