@@ -198,15 +198,20 @@ static void print_record(const struct options *options, const struct problem *pr
 
 // ---- the verb --------------------------------------------------------------------------------------------------------
 
-static vf_status force_set(const struct options *options, vf_context *context, const struct problem *problem,
-                           bool backward) {
+// *knobs is what the harness uses until the next time.
+static vf_status force_set(const struct options *options, struct harness *harness, bool backward, char **knobs) {
+    vf_context *context = harness->context;
     if (!options->set.count || vf_context_backend(context) == VF_BACKEND_CPU) return VF_OK;
     char *request = NULL, *set = command_set(options);
     vf_dev_variant *variant = NULL;
     vf_status status = vf_dev_force(context, NULL, NULL);
-    if (!status) status = command_request(context, options, problem, backward, NULL, &request);
+    if (!status) status = command_request(context, options, harness->problem, backward, NULL, &request);
     if (!status) status = vf_dev_variant_create(context, request, set, &variant);
-    if (!status) status = vf_dev_force(context, backward ? NULL : variant->knobs, backward ? variant->knobs : NULL);
+    if (!status) {
+        free(*knobs);
+        *knobs = output_copy(variant->knobs);
+        status = harness_force(harness, backward ? NULL : *knobs, backward ? *knobs : NULL);
+    }
     vf_dev_variant_free(variant);
     vf_dev_text_free(request);
     free(set);
@@ -216,12 +221,13 @@ static vf_status force_set(const struct options *options, vf_context *context, c
 static vf_status bench_problem(const struct options *options, vf_context *context, const struct problem *problem,
                                cJSON *records) {
     struct harness harness;
+    char *knobs = NULL;
     vf_status status = harness_create(context, problem, (int)options->device, (int)options->threads, &harness);
     for (int backward = 0; !status && backward <= (int)problem->backward; backward++) {
         struct bench_pass pass = {0};
         struct timing timing;
         double bytes = 0;
-        status = force_set(options, context, problem, backward);
+        status = force_set(options, &harness, backward, &knobs);
         if (!status) status = bench_open(&harness, backward, &pass);
         if (!status) status = measure(&pass, options->duration, &timing);
         if (!status) status = bench_bytes(problem, backward, &bytes);
@@ -233,6 +239,7 @@ static vf_status bench_problem(const struct options *options, vf_context *contex
         bench_close(&pass);
     }
     harness_free(&harness);
+    free(knobs);
     return status;
 }
 
