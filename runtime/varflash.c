@@ -377,10 +377,18 @@ vf_status context_workspace(struct vf_context *context, const struct call *call,
     const int wanted = call->problem->device;
     VF_REQUIRE(wanted <= devices_count(context->devices), VF_ERROR_INVALID_ARGUMENT,
                "device: there is no CUDA device %d, of %d", wanted - 1, devices_count(context->devices));
+    vf_status refused = VF_OK;
+    bool served = false;
     for (int i = 0; i < devices_count(context->devices); i++) {
+        if (wanted != 0 && wanted != i + 1) continue;
         const struct device *device = devices_get(context->devices, i);
-        if (wanted == 0 || wanted == i + 1) VF_TRY(add_arch(context, call, device->arch, device->name, bytes));
+        const vf_status status = add_arch(context, call, device->arch, device->name, bytes);
+        if (status && status != VF_ERROR_UNSUPPORTED) return status;
+        if (status) refused = status;
+        served |= !status;
     }
+    if (!served) return refused;
+    if (refused) status_forget();  // of a device that is not the call's
     return VF_OK;
 }
 

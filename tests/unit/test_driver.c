@@ -109,6 +109,32 @@ START_TEST(mixed_devices_get_their_own_kernels) {
 }
 END_TEST
 
+// A card that no kernel serves is no obstacle to calls on another.
+START_TEST(a_device_too_old_is_left_alone) {
+    stub_set_up();
+    stub.device_count = 2;
+    stub.compute[0] = 75;
+    vf_context *context = stub_open();
+    vf_forward_args args = sample_forward(stub_second);
+    size_t bytes = 0, same = 0;
+    unit_ok(vf_forward_workspace_size(context, &args, &bytes));
+    ck_assert_str_eq(vf_last_error(), "");
+    args.problem.device = 2;
+    unit_ok(vf_forward_workspace_size(context, &args, &same));
+    ck_assert_uint_eq(bytes, same);
+    unit_ok(vf_forward(context, &args));
+    args.problem.device = 1;
+    unit_fails(vf_forward_workspace_size(context, &args, &bytes), VF_ERROR_UNSUPPORTED, "sm_75");
+    stub_close(context);
+    stub.compute[1] = 70;
+    context = stub_open();
+    args.problem.device = 0;
+    unit_fails(vf_forward_workspace_size(context, &args, &bytes), VF_ERROR_UNSUPPORTED, "sm_7");
+    stub_close(context);
+    stub_tear_down();
+}
+END_TEST
+
 // ---- captures ------------------------------------------------------------------------------------------------------
 
 START_TEST(cold_kernels_are_refused_in_a_capture) {
@@ -197,5 +223,6 @@ START_TEST(a_failure_is_not_remembered) {
 END_TEST
 
 UNIT_MAIN("driver", the_streams_context_is_used_and_restored, null_streams_use_current_or_primary, devices_must_agree,
-          nothing_tells_no_device, mixed_devices_get_their_own_kernels, cold_kernels_are_refused_in_a_capture,
-          a_capture_elsewhere_survives_the_legacy_stream, every_driver_call_fails_once, a_failure_is_not_remembered)
+          nothing_tells_no_device, mixed_devices_get_their_own_kernels, a_device_too_old_is_left_alone,
+          cold_kernels_are_refused_in_a_capture, a_capture_elsewhere_survives_the_legacy_stream,
+          every_driver_call_fails_once, a_failure_is_not_remembered)
