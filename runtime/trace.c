@@ -77,7 +77,9 @@ static void free_lengths(struct host_lengths *host) {
 static void write_slots(struct buf *line, const char *name, const vf_tensor *cu, int64_t batch, int64_t slot) {
     buf_printf(line, "\"%s\": [", name);
     for (int64_t i = 0; i < batch; i++) {
-        const int64_t length = cu->data ? lengths_entry(cu, i + 1) - lengths_entry(cu, i) : slot;
+        int64_t length = slot;
+        // Broken lengths are written too; a difference that overflows is no problem that can be read again.
+        if (cu->data) __builtin_sub_overflow(lengths_entry(cu, i + 1), lengths_entry(cu, i), &length);
         buf_printf(line, "%s%" PRId64, i ? ", " : "", length);
     }
     buf_text(line, "]");

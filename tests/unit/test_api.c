@@ -333,6 +333,28 @@ START_TEST(a_trace_is_a_problem) {
 }
 END_TEST
 
+// Also calls are written whose lengths no problem can have.
+START_TEST(a_trace_of_broken_lengths) {
+    static const int64_t cu[] = {0, 4, INT64_MIN}, count = 3;
+    char path[UNIT_PATH_SIZE + 32];
+    stub_set_up();
+    snprintf(path, sizeof path, "%s/trace.json", stub_folder);
+    setenv("VARFLASH_TRACE", path, 1);
+    vf_context *context = open_cpu();
+    vf_forward_args args = sample_forward(sample_host);
+    args.problem.cu_seqlens_k = sample_tensor_of(sample_host, VF_INT64, 8, 1, &count);
+    memcpy(args.problem.cu_seqlens_k.data, cu, sizeof cu);
+    unit_ok(vf_forward(context, &args));
+    vf_close(context);
+    struct buf text = {.data = NULL};
+    unit_ok(fs_read(path, &text));
+    ck_assert_ptr_nonnull(strstr(buf_string(&text), "\"seqlens_k\": [4, "));
+    buf_free(&text);
+    unsetenv("VARFLASH_TRACE");
+    stub_tear_down();
+}
+END_TEST
+
 START_TEST(a_trace_says_where_there_is_no_lse) {
     stub_set_up();
     char path[UNIT_PATH_SIZE + 32];
@@ -428,5 +450,5 @@ END_TEST
 UNIT_MAIN("api", a_few_lines_of_c, names_and_versions, no_driver_no_device, ten_thousand_batches_compile_nothing_new,
           the_disk_cache_serves_the_next_context, jit_off_says_what_is_missing, threads_compile_a_kernel_once,
           threads_ask_for_different_things, forced_knobs_replace_rows, dump_writes_what_is_used,
-          a_dump_that_fails_says_why, a_trace_is_a_problem, a_trace_says_where_there_is_no_lse, a_capture_is_not_traced,
-          dlpack_tensors)
+          a_dump_that_fails_says_why, a_trace_is_a_problem, a_trace_of_broken_lengths,
+          a_trace_says_where_there_is_no_lse, a_capture_is_not_traced, dlpack_tensors)
