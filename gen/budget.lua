@@ -117,6 +117,7 @@ end
 
 -- Consumers that share a tile of rows and its keys: templates/attn/forward_turns.cuh.
 local function turns(name, r)
+  local ahead = r.tile_slots > 2
   local facts, why = fit("fwd_sm90", r, GROUP_THREADS * (r.consumers + 1), {
     { "q", r.q_stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
     { "k", r.stages * panel_bytes(r.tile_n, r.head_dim), SWIZZLE },
@@ -124,10 +125,11 @@ local function turns(name, r)
     staging(r),
     { "tiles", r.tile_slots * TILE_BYTES },
     { "work", WORK_BYTES // 2 },
-    { "barriers", 8 * (2 * r.consumers * r.q_stages + 4 * r.stages + 2 * r.tile_slots) },
+    { "ticket", ahead and 8 or 0 },
+    { "barriers", 8 * (2 * r.consumers * r.q_stages + 4 * r.stages + 2 * r.tile_slots + (ahead and 2 or 0)) },
   })
   if not facts then return nil, why end
-  facts.alone, facts.drawn_ahead = false, r.tile_slots > 2
+  facts.alone, facts.drawn_ahead = false, ahead
   facts.idle_groups = facts.drawn_ahead and r.consumers > 2 -- worth looking for where sequences are short
   return describe_products(facts, name, r, { r.tile_n }, r.tile_n)
 end

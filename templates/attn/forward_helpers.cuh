@@ -7,15 +7,18 @@
 struct Scheduler {
     const ForwardSm90Args &args;
     const Barriers barriers;
+    //% if budget.drawn_ahead then
+    u32 ticket_parity = 0;
+    //% end -- drawn_ahead
 
-    DEVICE void run() const {
+    DEVICE void run() {
         const ListReader list(args.schedule);
         const int chunk = chunk_of(list.blocks, args.heads, PLENTY);  // heads that travel as one item
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<TILE_SLOTS> ring;
         // WHY the first is not drawn: blocks then begin in step, and those that read the same keys go on doing so at the same time. WHY the others
         // are drawn when there is a slot for them and not before: the later, the more evenly work is spread at the end. Where items are so short that
-        // drawing one takes as long (more than two slots), it is done while they wait for a slot.
+        // drawing one takes as long, another warp does that, and this one decodes while items wait for a slot.
         for (u64 ticket = block_index();; ticket = draw()) {
             const Work drawn = decode_work(list, ticket, args.heads / chunk, larger(args.group / chunk, 1),
                                            static_cast<float>((HEAD_DIM + HEAD_DIM_V) * 2 * chunk));
@@ -30,21 +33,50 @@ struct Scheduler {
                 else
                     publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
             }
-            //% if budget.drawn_ahead then
-            warp_sync();  // all have read the item
-            //% else
+            //% if not budget.drawn_ahead then
             wait_for_slot(ring);
             //% end -- drawn_ahead
         }
         publish(ring, {});
     }
 
+    //% if budget.drawn_ahead then
+    // One thread of another warp: draws, a ticket behind the one that waits to be taken. It stops where the scheduler does: with the first that stands
+    // for nothing.
+    DEVICE void draw_ahead() const {
+        const ListReader list(args.schedule);
+        const u64 items = static_cast<u64>(list.blocks) * (args.heads / chunk_of(list.blocks, args.heads, PLENTY));
+        u64 ticket;
+        u32 parity = 1;
+        do {
+            ticket = take_ticket() + grid_blocks();
+            mbarrier_wait(barriers.ticket_empty(), parity);
+            ticket_slot() = ticket;
+            mbarrier_arrive(barriers.ticket_full());
+            parity ^= 1;
+        } while (ticket < items);
+    }
+    //% end -- drawn_ahead
+
   private:
-    DEVICE u64 draw() const {
+    DEVICE u64 take_ticket() const { return atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1); }
+    //% if budget.drawn_ahead then
+    DEVICE u64 draw() {
+        if (lane_index() == 0) mbarrier_wait(barriers.ticket_full(), ticket_parity);
+        warp_sync();
+        const u64 ticket = ticket_slot();
+        warp_sync();
+        if (lane_index() == 0) mbarrier_arrive(barriers.ticket_empty());
+        ticket_parity ^= 1;
+        return ticket;
+    }
+    //% else
+    DEVICE u64 draw() {
         u64 ticket = 0;
-        if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
+        if (lane_index() == 0) ticket = take_ticket();
         return shuffle(ticket, 0) + grid_blocks();
     }
+    //% end -- drawn_ahead
     DEVICE void wait_for_slot(const Ring<TILE_SLOTS> &ring) const {
         if (lane_index() == 0) mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
         warp_sync();

@@ -35,7 +35,7 @@ constexpr int TILES_OFFSET = $(budget.offsets.tiles);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
 constexpr int Q_SLOTS = CONSUMERS * Q_STAGES;  // a group's are side by side
-constexpr int BARRIERS = 2 * Q_SLOTS + 4 * STAGES + 2 * TILE_SLOTS;
+constexpr int BARRIERS = 2 * Q_SLOTS + 4 * STAGES + 2 * TILE_SLOTS$(budget.drawn_ahead and " + 2" or "");
 static_assert(K_OFFSET - Q_OFFSET >= Q_SLOTS * QTile::BYTES && V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES &&
                   TILES_OFFSET - V_OFFSET >= STAGES * VTile::BYTES &&
                   BARRIERS_OFFSET - TILES_OFFSET >= TILE_SLOTS * sizeof(Tile) &&
@@ -44,8 +44,8 @@ static_assert(K_OFFSET - Q_OFFSET >= Q_SLOTS * QTile::BYTES && V_OFFSET - K_OFFS
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-//     full     1 arrival: a loader's, with the bytes of the copy; for tiles the scheduler's
-//     empty    one arrival per warp that reads: 4 of the group for q, all consumer warps for k and v, these and the loaders for tiles
+//     full     1 arrival: a loader's, with the bytes of the copy; for tiles the scheduler's, for a ticket (where it is drawn ahead) the drawer's
+//     empty    one arrival per warp that reads: 4 of the group for q, all consumer warps for k and v, these and the loaders for tiles, 1 for a ticket
 //     turns    named barrier 1 + g: group g may issue its products; the group before it in rotation arrives, group g waits
 
 struct Barriers {
@@ -59,6 +59,10 @@ struct Barriers {
     DEVICE u32 v_empty(u32 slot) const { return v_full(STAGES) + 8 * slot; }
     DEVICE u32 tile_full(u32 slot) const { return v_empty(STAGES) + 8 * slot; }
     DEVICE u32 tile_empty(u32 slot) const { return tile_full(TILE_SLOTS) + 8 * slot; }
+    //% if budget.drawn_ahead then
+    DEVICE u32 ticket_full() const { return tile_empty(TILE_SLOTS); }
+    DEVICE u32 ticket_empty() const { return ticket_full() + 8; }
+    //% end -- drawn_ahead
 
     DEVICE void initialise() const {
         for (int i = 0; i < Q_SLOTS; i++) {
@@ -75,11 +79,18 @@ struct Barriers {
             mbarrier_init(tile_full(i), 1);
             mbarrier_init(tile_empty(i), CONSUMER_WARPS + 2);
         }
+        //% if budget.drawn_ahead then
+        mbarrier_init(ticket_full(), 1);
+        mbarrier_init(ticket_empty(), 1);
+        //% end -- drawn_ahead
         mbarrier_init_fence();
     }
 };
 
 DEVICE Tile &tile_slot(u32 slot) { return shared_pointer<Tile>(TILES_OFFSET)[slot]; }
+//% if budget.drawn_ahead then
+DEVICE u64 &ticket_slot() { return *shared_pointer<u64>($(budget.offsets.ticket)); }
+//% end -- drawn_ahead
 
 //% include "attn/forward_helpers.cuh"
 
@@ -337,6 +348,9 @@ DEVICE void help(const ForwardSm90Args &args, u32 shared, int warp) {
     if (warp == 0) Scheduler{args, barriers}.run();
     if (warp == 1 && lane_index() == 0) Loader{args, shared, barriers}.load_qk();
     if (warp == 2 && lane_index() == 0) Loader{args, shared, barriers}.load_v();
+    //% if budget.drawn_ahead then
+    if (warp == 3 && lane_index() == 0) Scheduler{args, barriers}.draw_ahead();
+    //% end -- drawn_ahead
 }
 DEVICE void consume(const ForwardSm90Args &args, u32 shared, int group, int warp) {
     Consumer(args, shared, {shared + BARRIERS_OFFSET}, group, warp).run();
