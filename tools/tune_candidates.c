@@ -10,6 +10,7 @@
 #include "varflash/varflash_dev.h"
 
 #define FAMILIES_MAX 8
+#define ROWS_NEAR 3  // rows whose neighbours are tried
 
 static int by_word(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -35,16 +36,22 @@ static size_t kernel_index(struct sweep *sweep, const char *spec) {
     return sweep->kernels.count - 1;
 }
 
+// Knobs that a row leaves out and those of the space that say the same make equal kernels.
+static bool is_known(const struct item *item, const struct candidate *candidate) {
+    for (size_t i = 0; i < item->count; i++) {
+        const struct candidate *other = &item->candidates[i];
+        if (other->kernel_count == candidate->kernel_count &&
+            !memcmp(other->kernels, candidate->kernels, candidate->kernel_count * sizeof(*candidate->kernels)))
+            return true;
+    }
+    return false;
+}
+
 // A candidate whose plan the generator refuses is none.
 static void add_candidate(struct sweep *sweep, struct item *item, const char *knobs, bool row) {
     struct candidate candidate = {.knobs = in_order(knobs), .row = row};
     struct source_plan plan;
     char *spec = NULL, *text = NULL;
-    for (size_t i = 0; i < item->count; i++) {
-        if (strcmp(item->candidates[i].knobs, candidate.knobs) != 0) continue;
-        free(candidate.knobs);
-        return;
-    }
     const bool good = asprintf(&spec, "%s %s", item->request, knobs) >= 0 &&
                       !vf_dev_plan(sweep->context, spec, &text) && source_plan_read(text, strlen(text), &plan);
     free(spec);
@@ -56,6 +63,10 @@ static void add_candidate(struct sweep *sweep, struct item *item, const char *kn
     candidate.numeric = plan.numeric;
     for (int i = 0; i < plan.kernel_count; i++)
         candidate.kernels[candidate.kernel_count++] = kernel_index(sweep, plan.kernels[i].spec);
+    if (is_known(item, &candidate)) {
+        free(candidate.knobs);
+        return;
+    }
     item->candidates = output_realloc(item->candidates, (item->count + 1) * sizeof(candidate));
     item->candidates[item->count++] = candidate;
 }
@@ -108,6 +119,39 @@ static void sample(const struct texts *lines, size_t wanted, bool *marked) {
     for (size_t f = 0; f < families; f++) tune_sample(marked + from[f], sizes[f], shares[f], 1);
 }
 
+// Whether a line differs from a row in one knob at most, among those that the row names.
+static bool is_near(const char *line, const char *row) {
+    size_t others = 0;
+    for (const char *word = row; *word; word += strspn(word, " ")) {
+        const size_t length = strcspn(word, " ");
+        const char *at = line;
+        while (at && (strncmp(at, word, length) != 0 || (at[length] && at[length] != ' '))) {
+            at = strchr(at, ' ');
+            at += at != NULL;
+        }
+        others += !at;
+        if (!at && !strncmp(word, "family=", 7)) return false;
+        word += length;
+    }
+    return others <= 1;
+}
+
+// Marks up to `wanted` lines that are near the first rows, which are those that serve the request in one size or another.
+static void mark_near(const struct item *item, const struct texts *lines, size_t wanted, bool *marked) {
+    size_t *near = output_realloc(NULL, (lines->count + 1) * sizeof(*near)), count = 0;
+    bool *chosen = calloc(lines->count + 1, sizeof(*chosen));
+    for (size_t i = 0; i < lines->count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < item->count && k < ROWS_NEAR; k++)
+            found |= is_near(lines->items[i], item->candidates[k].knobs);
+        if (found) near[count++] = i;
+    }
+    if (chosen) tune_sample(chosen, count, wanted, 1);
+    for (size_t i = 0; i < count && chosen; i++) marked[near[i]] = chosen[i];
+    free(chosen);
+    free(near);
+}
+
 static vf_status add_space(struct sweep *sweep, struct item *item) {
     char *text, *rest = NULL;
     struct texts lines = {0};
@@ -117,8 +161,11 @@ static vf_status add_space(struct sweep *sweep, struct item *item) {
         if (is_wanted(sweep->options, line)) texts_add(&lines, line);
     }
     bool *marked = calloc(lines.count + 1, sizeof(*marked));
-    const bool all = sweep->options->strategy && !strcmp(sweep->options->strategy, "exhaustive");
-    if (marked) sample(&lines, all ? lines.count : (size_t)sweep->options->limit, marked);
+    const char *strategy = sweep->options->strategy ? sweep->options->strategy : "";
+    const bool all = !strcmp(strategy, "exhaustive"), random = !strcmp(strategy, "random");
+    const size_t limit = all ? lines.count : (size_t)sweep->options->limit;
+    if (marked && !random) mark_near(item, &lines, limit / 2, marked);
+    if (marked) sample(&lines, limit, marked);
     for (size_t i = 0; i < lines.count && marked; i++) {
         if (marked[i]) add_candidate(sweep, item, lines.items[i], false);
     }

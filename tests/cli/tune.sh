@@ -20,6 +20,14 @@ has '^pass=bwd '
 hasnt 'pass=fwd'
 good tune "${problem[@]}" --arch sm_80 --dry-run --strategy exhaustive
 that test "$(wc -l < "$out")" -gt 200
+# Half of them differ from a row that serves in one knob, some of the others from all rows in more. No two are the same kernels.
+good tune "${problem[@]}" --arch sm_80 --dry-run --limit 40
+grep -o 'blocks_per_sm=.*warps=[0-9]*' "$out" > "$scratch/knobs"
+read -ra row < <(grep '(served now)' "$out" | grep -o 'blocks_per_sm=.*warps=[0-9]*')
+for word in "${row[@]}"; do sed "s/${word%%=*}=[0-9a-z]*/-/" "$scratch/knobs" | grep -Fxe "$(printf '%s ' "${row[@]}" | sed "s/${word%%=*}=[0-9a-z]*/-/; s/ $//")" || true; done > "$scratch/near"
+that test "$(wc -l < "$scratch/near")" -ge $((${#row[@]} + 5)) # the row itself once for each knob
+that test "$(wc -l < "$scratch/near")" -lt 40
+that test -z "$(sort "$scratch/knobs" | uniq -d)"
 # --set narrows what the generator makes; rows stay. Whole words: warps=1 is not warps=16.
 good tune "${problem[@]}" --arch sm_80 --dry-run --set warps=1 --set tile_n=32
 that test "$(grep -vc '(' "$out")" -gt 3
