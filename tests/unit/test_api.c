@@ -433,6 +433,9 @@ START_TEST(dlpack_tensors) {
     dl.strides = strides;
     ck_assert_int_eq(vf_tensor_from_dlpack(&dl, &tensor), VF_OK);
     ck_assert_int_eq(tensor.stride[1], -8);
+    shape[1] = shape[0] = (int64_t)1 << 40;  // expanded: more elements than there are numbers
+    ck_assert_int_eq(vf_tensor_from_dlpack(&dl, &tensor), VF_OK);
+    ck_assert_int_eq(tensor.shape[0], shape[0]);
     dl.ndim = 5;
     ck_assert_int_eq(vf_tensor_from_dlpack(&dl, &tensor), VF_ERROR_INVALID_ARGUMENT);
     ck_assert_int_eq(tensor.ndim, 0);

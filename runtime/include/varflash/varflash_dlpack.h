@@ -33,14 +33,14 @@ static inline vf_dtype vf_dtype_from_dlpack(int code, int bits, int lanes) {
 static inline vf_status vf_tensor_from_fields(void *data, uint64_t byte_offset, int ndim, vf_dtype dtype,
                                               const int64_t *shape, const int64_t *strides, vf_tensor *tensor) {
     static const vf_tensor absent = {0, VF_NONE, 0, {0, 0, 0, 0}, {0, 0, 0, 0}};
-    int64_t compact = 1;
+    uint64_t compact = 1; /* may wrap: of shapes so large strides are given, or validation refuses what comes out */
     int i;
     *tensor = absent;
     if (dtype == VF_NONE || ndim < 1 || ndim > 4) return VF_ERROR_INVALID_ARGUMENT;
     for (i = ndim - 1; i >= 0; i--) {
         tensor->shape[i] = shape[i];
-        tensor->stride[i] = strides ? strides[i] : compact;
-        compact *= shape[i];
+        tensor->stride[i] = strides ? strides[i] : (int64_t)compact;
+        compact *= (uint64_t)shape[i];
     }
     tensor->data = data ? (char *)data + byte_offset : 0;
     tensor->dtype = dtype;
