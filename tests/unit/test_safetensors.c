@@ -1,5 +1,6 @@
 // test_safetensors.c - files written and read back, and one sentence for every file that is not what it claims.
 #include "loop_main.h"
+#include "number.h"
 #include "safetensors.h"
 #include "unit.h"
 
@@ -48,6 +49,74 @@ START_TEST(tensors_come_back) {
     ck_assert_float_eq(*(const float *)safetensors_find(&file, "scalar")->data, one);
     ck_assert_ptr_null(safetensors_find(&file, "k"));
     safetensors_free(&file);
+    unit_remove_folder(folder);
+}
+END_TEST
+
+#define ARENA 4096
+
+// A view somewhere inside the arena: any dimensions, strides of either sign, zero, or of other orders.
+static vf_tensor draw_view(unsigned char *arena) {
+    static const vf_dtype dtypes[] = {VF_FLOAT16, VF_BFLOAT16, VF_FLOAT32, VF_INT32, VF_INT64};
+    vf_tensor view = {.dtype = dtypes[rand() % 5], .ndim = rand() % 5};
+    int64_t low = 0, high = 0;
+    for (int d = 0; d < view.ndim; d++) {
+        view.shape[d] = rand() % 8 ? 1 + rand() % 4 : 0;
+        view.stride[d] = rand() % 3 ? rand() % 20 - 9 : d == view.ndim - 1;
+        const int64_t reach = (view.shape[d] - 1) * view.stride[d];
+        if (view.shape[d] > 0 && reach < 0) low += reach;
+        if (view.shape[d] > 0 && reach > 0) high += reach;
+    }
+    const int64_t elements = ARENA / 8;  // of the widest type
+    ck_assert_int_lt(high - low, elements);
+    view.data = arena + (-low + rand() % (elements - (high - low))) * (int64_t)number_size(view.dtype);
+    return view;
+}
+
+// Element `index` in the order of the last dimension first.
+static const unsigned char *element_of(const vf_tensor *view, int64_t index) {
+    int64_t offset = 0;
+    for (int d = view->ndim - 1; d >= 0; d--) {
+        offset += index % view->shape[d] * view->stride[d];
+        index /= view->shape[d];
+    }
+    return (const unsigned char *)view->data + offset * (int64_t)number_size(view->dtype);
+}
+
+START_TEST(any_views_come_back) {
+    char folder[UNIT_PATH_SIZE], path[UNIT_PATH_SIZE + 16], names[12][24];
+    unsigned char arena[ARENA];
+    struct safetensors_item items[12];
+    unit_make_folder(folder);
+    snprintf(path, sizeof path, "%s/a.safetensors", folder);
+    srand(3);
+    for (size_t i = 0; i < sizeof arena; i++) arena[i] = (unsigned char)rand();
+    for (int round = 0; round < 60; round++) {
+        const size_t count = (size_t)(rand() % 13);
+        for (size_t i = 0; i < count; i++) {
+            snprintf(names[i], sizeof names[i], "t%zu", i);
+            items[i] = (struct safetensors_item){names[i], draw_view(arena)};
+        }
+        struct safetensors file;
+        unit_ok(safetensors_write(path, items, count));
+        unit_ok(safetensors_read(path, &file));
+        ck_assert_uint_eq(file.count, count);
+        for (size_t i = 0; i < count; i++) {
+            const vf_tensor *view = &items[i].tensor, *read = safetensors_find(&file, names[i]);
+            const size_t element = number_size(view->dtype);
+            int64_t elements = 1;
+            for (int d = 0; d < view->ndim; d++) elements *= view->shape[d];
+            ck_assert_ptr_nonnull(read);
+            ck_assert(read->dtype == view->dtype && read->ndim == view->ndim);
+            ck_assert_mem_eq(read->shape, view->shape, sizeof read->shape);
+            ck_assert_uint_eq(file.entries[i].size, (size_t)elements * element);
+            for (int64_t e = 0; e < elements; e++) {
+                ck_assert_mem_eq((const unsigned char *)read->data + (size_t)e * element, element_of(view, e), element);
+                ck_assert_mem_eq(element_of(read, e), element_of(view, e), element);
+            }
+        }
+        safetensors_free(&file);
+    }
     unit_remove_folder(folder);
 }
 END_TEST
@@ -150,6 +219,6 @@ START_TEST(metadata_and_spaces_are_passed_over) {
 }
 END_TEST
 
-LOOP_MAIN("safetensors", 10, {tensors_come_back, 0}, {files_that_are_not_there_are_named, 0},
+LOOP_MAIN("safetensors", 10, {tensors_come_back, 0}, {any_views_come_back, 0}, {files_that_are_not_there_are_named, 0},
           {malformed_headers_get_a_sentence, sizeof bad_headers / sizeof *bad_headers},
           {files_too_short_for_their_header_are_refused, 0}, {metadata_and_spaces_are_passed_over, 0})
