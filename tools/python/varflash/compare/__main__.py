@@ -22,7 +22,9 @@ def arguments():
     )
     add_flags(parser)
     group = parser.add_argument_group("the run")
-    group.add_argument("--suite", metavar="NAME", help="problems of a suite of the varflash command: default, bench, bench-dims, short, tune")
+    group.add_argument(
+        "--suite", metavar="NAME", help="problems of a suite of the varflash command: default, bench, bench-dims, short, tune"
+    )
     group.add_argument("--filter", default="", metavar="TEXT,...", help="of a suite, problems whose name contains TEXT, or one of several")
     group.add_argument("--peers", default=",".join(PEERS), metavar="NAME,...", help="(all: %(default)s)")
     group.add_argument("--forward-only", action="store_true", help="no backward, whatever the problem says")
