@@ -219,7 +219,8 @@ struct Walk {
 //     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
 //     empty       one arrival per warp that reads: compute warps for q, dout and v, dQ warps for k and dS (compute warps are done with k when dS is
 //                 there; with their own rows of dS when they make the next), for pieces all of them, the loader, the turn taker and the turn
-//                 passer. Wide heads: the second group's for v, all for dS and P
+//                 passer. Wide heads: the second group's for v, all for dS and P. Alternating groups: all for dS, whose rows the other group may be
+//                 next to write
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
 //     request     the loader's: the scheduler may draw
@@ -263,7 +264,7 @@ struct Barriers {
         both(p_full(), p_empty(), 1, 4, COMPUTE_WARPS);
         //% else
         both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4);
+        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
         //% end -- wide
         both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         both(turn(0), added(0), TURN_STAGES, 5, 5);

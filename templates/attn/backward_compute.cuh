@@ -71,7 +71,7 @@ struct Compute {
             step<true>(old_q);
             pin(dk);
             pin(dv);
-            arrive_everywhere(barriers.q_empty(old_q));
+            release_dk(old_q);
             store_keys();
             k_ring.advance();
             v_ring.advance();
@@ -90,7 +90,10 @@ struct Compute {
             mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
             mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
             mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
-            if (i == 0) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+            if (i == 0) {
+                mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+                mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+            }
             const u32 rows = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (GROUP_ROWS + warp * 16) * PANEL_PITCH;
 #pragma unroll
             for (int part = 0; part < 16 * PANEL_PITCH; part += WARP * 16)
@@ -100,6 +103,7 @@ struct Compute {
             arrive_everywhere(barriers.q_empty(q_ring.slot));
             arrive_everywhere(barriers.dout_empty(dout_ring.slot));
             arrive(barriers.ds_full(ds_ring.slot));
+            arrive(barriers.ds_empty(ds_ring.slot));
             q_ring.advance();
             dout_ring.advance();
             ds_ring.advance();
@@ -111,6 +115,13 @@ struct Compute {
         piece_ring.advance();
     }
     //% end -- alternate
+    // The newest dK is complete.
+    DEVICE void release_dk(u32 q) const {
+        arrive_everywhere(barriers.q_empty(q));
+        //% if alternate then
+        arrive(barriers.ds_empty((ds_ring.slot + DS_STAGES - 1) % DS_STAGES));
+        //% end -- alternate
+    }
     DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
     DEVICE int part() const {
         //% if alternate then
@@ -173,7 +184,7 @@ struct Compute {
         if constexpr (WHOLE_WEIGHTS) issue_dv();
         wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
-        if (old_q >= 0) arrive_everywhere(barriers.q_empty(old_q));
+        if (old_q >= 0) release_dk(old_q);
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
         store_ds(ds);
 

@@ -1509,7 +1509,8 @@ struct Walk {
 //     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
 //     empty       one arrival per warp that reads: compute warps for q, dout and v, dQ warps for k and dS (compute warps are done with k when dS is
 //                 there; with their own rows of dS when they make the next), for pieces all of them, the loader, the turn taker and the turn
-//                 passer. Wide heads: the second group's for v, all for dS and P
+//                 passer. Wide heads: the second group's for v, all for dS and P. Alternating groups: all for dS, whose rows the other group may be
+//                 next to write
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
 //     request     the loader's: the scheduler may draw
@@ -1539,7 +1540,7 @@ struct Barriers {
         both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         both(k_full(0), k_empty(0), K_STAGES, 1, 4);
         both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4);
+        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
         both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         both(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
@@ -1974,7 +1975,7 @@ struct Compute {
             step<true>(old_q);
             pin(dk);
             pin(dv);
-            arrive_everywhere(barriers.q_empty(old_q));
+            release_dk(old_q);
             store_keys();
             k_ring.advance();
             v_ring.advance();
@@ -1985,6 +1986,10 @@ struct Compute {
     }
 
   private:
+    // The newest dK is complete.
+    DEVICE void release_dk(u32 q) const {
+        arrive_everywhere(barriers.q_empty(q));
+    }
     DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
     DEVICE int part() const {
         return group;
@@ -2043,7 +2048,7 @@ struct Compute {
         if constexpr (WHOLE_WEIGHTS) issue_dv();
         wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
-        if (old_q >= 0) arrive_everywhere(barriers.q_empty(old_q));
+        if (old_q >= 0) release_dk(old_q);
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
         store_ds(ds);
 
