@@ -75,6 +75,8 @@ MBarrier *find_mbarrier(u32 barrier, const char *what, const void *pc) {
 void mbarrier_init(u32 barrier, u32 arrivals) {
     if (barrier % 8) find("misaligned shared access", CALLER, nullptr, "mbarrier at shared %#x", barrier);
     if (!shared_bounds(barrier, 8, "mbarrier", CALLER)) abandon();
+    if (block->mbarriers.count(barrier))
+        find("mbarrier initialised twice", CALLER, nullptr, "at shared %#x, never invalidated", barrier);
     MBarrier &b = block->mbarriers[barrier];
     b = MBarrier();
     b.count = b.pending = arrivals;

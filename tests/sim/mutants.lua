@@ -7,8 +7,8 @@
 -- Where it can, a fault stands behind a switch, with all others in one copy: a run of a seed's problems begins without faults, and goes on
 -- by itself with each fault whose place it comes to (planted.h). The others are planted and compiled one at a time.
 --
--- The last line: found / planted, without those that do not compile and those that equivalents.txt says nobody can find. Fails below 95 %,
--- a part below 85 %.
+-- Prints what is missed, and what equivalents.txt says nobody can find, with its reason. The last line: found / planted, without the latter
+-- and what does not compile. Fails below 95 %, a part below 85 %.
 -- JOBS= processes (2), SIM= and WORK= as suite.lua has them; LIST=1 prints how each one was found.
 
 package.path = "./?.lua;" .. package.path
@@ -169,13 +169,16 @@ local function places_of(items)
   return out, texts
 end
 
--- Runs a seed's problems at a place with each of the faults `numbers`; report(number, how, problem) for those that are found.
+-- Runs a seed's problems at a place with each of the faults `numbers`; report(number, how, problem) for those that are found. Returns those
+-- whose switches were come to, as a set.
 local function run_switched(root, place, seed, numbers, report)
+  local reached = {}
   for _, batch in ipairs(batches_of(place.variant, place.pass, seed)) do
     local output, how, status = run(root, place.variant, seed, batch, numbers)
     local found = {}
     for number, text, ending, value in output:gmatch("PLANTED (%d+)\n(.-)ENDED %d+ (%l*) ?(%d+)\n") do
       local word, problem = verdict(text, ending == "" and "exit" or ending, tonumber(value))
+      reached[tonumber(number)] = true
       if word ~= "missed" then
         found[tonumber(number)] = true
         report(tonumber(number), word, problem)
@@ -190,8 +193,9 @@ local function run_switched(root, place, seed, numbers, report)
       if not found[number] then left[#left + 1] = number end
     end
     numbers = left
-    if #numbers == 0 then return end
+    if #numbers == 0 then break end
   end
+  return reached
 end
 
 -- Of the items `left` (number -> item) those that a place has and that may still be tried, sorted.
@@ -227,14 +231,14 @@ local function try_switched(items, done)
         if not best and most_left > 0 and 2 * #place.wanted >= most_left then best, numbers = place, place.wanted end
       end
       if not best then break end
-      run_switched(root, best, seed, numbers, function(number, how, problem)
+      local reached = run_switched(root, best, seed, numbers, function(number, how, problem)
         done(left[number], seed, how, ("%s of %s"):format(problem, best.variant.name))
         left[number] = nil
       end)
       for _, number in ipairs(numbers) do
         local tried = tries[number] or { count = 0 }
         tries[number] = tried
-        tried[best], tried.count = true, tried.count + 1
+        tried[best], tried.count = true, tried.count + (reached[number] and 1 or 0)
       end
     end
   end
@@ -388,6 +392,7 @@ local function main(share, what)
       if os.getenv("LIST") then print(("seed %s\t%s\t%s\t%s"):format(seed, how, where, key)) end
     elseif how == "equivalent" then
       equivalent, used[key] = equivalent + 1, true
+      print(("equivalent %s: %s: %s"):format(place, key:match("^.- | (.*)$"), equivalents[key]))
     elseif how == "missed" then
       missed = missed + 1
       print(("MISSED %s: %s"):format(place, key))
@@ -404,8 +409,9 @@ local function main(share, what)
   end
   print("needed: " .. text_of(seeds))
   print("found as: " .. text_of(ways))
-  print(("not counted: equivalent %d (reasons in %s)%s"):format(equivalent, EQUIVALENTS, next(other) and ", " .. text_of(other) or ""))
-  print(("found %d / planted %d"):format(found, found + missed))
+  local more = next(other) and ", " .. text_of(other) or ""
+  print(("found %d / planted %d; not counted: equivalent %d (each with its reason above and in %s)%s"):format(found, found + missed,
+    equivalent, EQUIVALENTS, more))
   return not failed and found >= (part and ENOUGH_OF_A_PART or ENOUGH) * (found + missed)
 end
 

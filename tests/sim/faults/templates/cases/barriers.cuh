@@ -19,6 +19,10 @@ if (thread < 32) named_barrier_sync(1, 64);
 mbarrier_arrive(shared + BARRIER);
 //% end -- case
 
+//% if case == "barrier_twice" then -- finds mbarrier initialised twice
+if (thread < 2) mbarrier_init(shared + BARRIER, 1);
+//% end -- case
+
 //% if case == "barrier_early" then -- finds mbarrier
 if (thread == 0) mbarrier_init(shared + BARRIER, 1);
 warp_sync();
