@@ -222,16 +222,17 @@ static vf_status read_row(struct place *place, const cJSON *json, struct rule *r
     snprintf(rule->row.origin, sizeof rule->row.origin, "%.*s#%.*s", 180, place->file, 120, place->pointer);
     if (!cJSON_IsObject(json)) return fault(place, NULL, "must be an object: when, use and measured");
     const size_t length = strlen(place->pointer);
-    bool has_use = false;
+    bool has_use = false, has_when = false;
     vf_status status = VF_OK;
     for (const cJSON *item = json->child; item && !status; item = item->next) {
         snprintf(place->pointer + length, sizeof place->pointer - length, "/%.40s", item->string);
-        if (!strcmp(item->string, "when")) {
+        if (!strcmp(item->string, "when") && !has_when) {
+            has_when = true;
             status = read_when(place, item, rule);
         } else if (!strcmp(item->string, "use") && !has_use) {
             has_use = true;
             status = read_use(place, item, &rule->row);
-        } else if (!strcmp(item->string, "measured")) {
+        } else if (!strcmp(item->string, "measured") && !rule->row.measured[0]) {
             // Fails where there is no room, and leaves a part.
             if (!cJSON_PrintPreallocated((cJSON *)(uintptr_t)item, rule->row.measured, CONFIG_MEASURED, false))
                 rule->row.measured[0] = 0;
