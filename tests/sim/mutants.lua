@@ -418,5 +418,6 @@ end
 if arg[1] == "worker" then
   worker(tonumber(arg[2]), arg[3] ~= "" and arg[3] or nil, tonumber(arg[4]), tonumber(arg[5]))
 else
-  os.exit(main(tonumber(arg[1]) or 1, arg[2]))
+  local share = tonumber(arg[1])
+  os.exit(main(share or 1, share and arg[2] or arg[1]))
 end
