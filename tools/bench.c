@@ -222,7 +222,7 @@ static vf_status bench_problem(const struct options *options, vf_context *contex
                                cJSON *records) {
     struct harness harness;
     char *knobs = NULL;
-    vf_status status = harness_create(context, problem, (int)options->device, (int)options->threads, &harness);
+    vf_status status = harness_create_to_time(context, problem, (int)options->device, &harness);
     for (int backward = 0; !status && backward <= (int)problem->backward; backward++) {
         struct bench_pass pass = {0};
         struct timing timing;
