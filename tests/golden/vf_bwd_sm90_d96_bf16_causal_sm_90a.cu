@@ -1122,15 +1122,12 @@ template <int ROWS, int COLUMNS> struct Panels {
     // thread; the barrier expects BYTES.
     static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
                             int batch) {
-        load_panels<COUNT>(shared, map, barrier, 0, begin, first, limit, head, batch);
-    }
-    // Some panels of it, from `panel` on.
-    template <int PANELS> static DEVICE void load_panels(u32 shared, const TensorMap &map, u32 barrier, int panel,
-                                                         i64 begin, int first, int limit, int head, int batch) {
-        const Box box(begin, first, limit);
+        first = smaller(first, limit - 1);
+        const int count = smaller(limit - first, ROWS);
+        const int row = static_cast<int>(begin) + first + count;
 #pragma unroll
-        for (int i = 0; i < PANELS; i++)
-            tma_load_5d(shared + i * PANEL_BYTES, map, barrier, (panel + i) * PANEL_COLUMNS, box.skipped, box.row, head,
+        for (int panel = 0; panel < COUNT; panel++)
+            tma_load_5d(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, ROWS - count, row, head,
                         batch);
     }
 
@@ -1140,19 +1137,6 @@ template <int ROWS, int COLUMNS> struct Panels {
     // As an operand whose columns are its N index, contracted over rows: the descriptor of rows 16 * step ...
     static DEVICE u64 columns_operand(u32 shared) { return matrix_descriptor(shared, PANEL_BYTES); }
     static constexpr u32 columns_step(int step) { return step * 16 * PANEL_PITCH; }
-
-  private:
-    // Where the rows stand in the map's two dimensions.
-    struct Box {
-        int skipped, row;
-
-        DEVICE Box(i64 begin, int first, int limit) {
-            first = smaller(first, limit - 1);
-            const int count = smaller(limit - first, ROWS);
-            skipped = ROWS - count;
-            row = static_cast<int>(begin) + first + count;
-        }
-    };
 };
 
 // A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.
