@@ -49,7 +49,7 @@ local function shapes(roll, seed, helpers, piece)
     { name = "diagonal", seqlens_q = { long, 40 }, seqlens_k = { math.max(0, long + shift()), 40 + shift() + 2 } },
     { name = "edges", seqlens_q = edges_q, seqlens_k = edges_k, heads_q = roll(1, 2),
       max_seqlen_q = math.max(table.unpack(edges_q)), max_seqlen_k = math.max(table.unpack(edges_k)) },
-    { name = "gaps", seqlens_q = { 50, 30, 20 }, seqlens_k = { 60, 30, 9 }, seqused_q = { 44, 30, 0 }, seqused_k = { 51, 0, 9 },
+    { name = "gaps", seqlens_q = { 50, 30, 20, 0 }, seqlens_k = { 60, 30, 9, 0 }, seqused_q = { 44, 30, 0, 0 }, seqused_k = { 51, 0, 9, 0 },
       rows_q = 120, rows_k = 131, dlse = true, heads_q = 2 },
     -- Garbage right behind the last tile's rows.
     { name = "spoiled", seqlens_q = { 80, 40, 64 }, seqlens_k = { 150, 70, 66 }, seqused_q = { 64, 1, 33 }, seqused_k = { 128, 65, 1 },

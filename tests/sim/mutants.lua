@@ -21,7 +21,7 @@ local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 local widths = require "tests.sim.widths"
 
-local VARIANTS = { 7, 2, 2 } -- of each seed, so many variants
+local VARIANTS = { 5, 2, 1 } -- of each seed, so many variants
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
 local LONGEST = 10 -- seconds of a core for the problems of a seed, a loop without accesses or waits
 local TURNS = 200000 -- steps of a warp in a launch; the suite's largest has 121,155
