@@ -150,7 +150,8 @@ end
 -- Tries what the rows do not ask for, until every branch is taken: a sample of all knobs that fit.
 local function choose_for_branches()
   local shapes = { "family=sm80 arch=sm_80 head_dim=64 head_dim_v=64", "family=sm80 arch=sm_90 head_dim=72 head_dim_v=72",
-    "family=sm90 arch=sm_90a head_dim=64 head_dim_v=64", "family=sm90 arch=sm_90a head_dim=136 head_dim_v=72" }
+    "family=sm90 arch=sm_90a head_dim=64 head_dim_v=64", "family=sm90 arch=sm_90a head_dim=136 head_dim_v=72",
+    "family=sm90 arch=sm_90a head_dim=256 head_dim_v=256" }
   for _, pass in ipairs { "fwd", "bwd" } do
     for _, features in ipairs(rows.features(pass)) do
       for _, shape in ipairs(shapes) do
@@ -159,7 +160,7 @@ local function choose_for_branches()
           if name ~= "pass" then words[#words + 1] = name .. "=" .. knobs.write(value) end
         end
         local candidates = kernels.variants[shape:match("family=(%w+)")][pass] and space.candidates(table.concat(words, " ")) or {}
-        for i = 1, #candidates, #candidates // 8 + 1 do
+        for i = 1, #candidates, #candidates // 8 | 1 do -- odd, so that flags, the last of knobs, are seen both ways
           if #missing_branches() == 0 then return end
           local plan = gen.plan(candidates[i])
           if takes_new_branch(plan) then choose(plan) end

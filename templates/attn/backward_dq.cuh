@@ -100,7 +100,7 @@ struct Accumulator {
         float dq[COLUMNS / 2];
         const int column = half + PANEL * PANEL_COLUMNS;
         const u32 inside = column % PANEL_COLUMNS * 2;  // bytes, of the panel
-        sum += column / 8 * BLOCK_FLOATS;
+        sum += static_cast<i64>(column / 8) * BLOCK_FLOATS;
         begin<COLUMNS>(dq, sum, first, last);
         if (PANEL == 0) {
             // Every step is a phase of the other block's dS, with bytes or, where pieces are not shared, without. It begins behind the wait for
