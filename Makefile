@@ -277,7 +277,7 @@ MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,BUILD=$(BUIL
 TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS) $(CJSON_CFLAGS) $(ZSTD_CFLAGS)))
 # The simulator: each variant under SIM_SEEDS seeds, one of SIM_SHARE mutants; these take longest, and so come first.
 SIM_SEEDS := 3
-SIM_SHARE := 5
+SIM_SHARE := 10
 SIM_PARTS := 1 2
 SIM_NEEDS := $(SIM) $(SIM_PROGRAMS) $(CALIBRATE) $(BUILD)/calibrate-root/gen/init.lua
 SIM_LUA := SIM=$(SIM) WORK=$(BUILD)/sim JOBS=$(JOBS) $(LUA) tests/sim
