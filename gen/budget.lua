@@ -175,7 +175,7 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_SLOTS, TURN_STAGES = 4, 2 -- templates/bwd_sm90.cu
+local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 96, 4, 2 -- templates/bwd_sm90.cu; a piece of a pair, or with an owner, has 8 bytes more
 
 -- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
 local function share_keys(r)
@@ -211,6 +211,7 @@ function budget.bwd_sm90(r)
       BACKWARD_REGISTERS.compute)
   end
   local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
+  local small = cluster == 2 and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
   local function lay(k_stages, v_stages, ds_stages)
     local rings = r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES
     local regions = {
@@ -220,9 +221,9 @@ function budget.bwd_sm90(r)
       { "dout", r.dout_stages * panel_bytes(r.tile_m, r.head_dim_v), SWIZZLE },
       { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
-      { "pieces", PIECE_SLOTS * (96 + (4 * (cluster == 2 and 2 or 0) + 4 * (r.alternate and 1 or 0) + 7) // 8 * 8) },
-      { "work", WORK_BYTES // 2, cluster == 2 and 16 },
-      { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (cluster == 2 and ds_stages + 2 or 0)), cluster == 2 and 16 },
+      { "pieces", PIECE_SLOTS * (PIECE_BYTES + (cluster == 2 and 8 or 0) + (r.alternate and 8 or 0)) },
+      { "work", WORK_BYTES // 2, small },
+      { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (cluster == 2 and ds_stages + 2 or 0)), small },
     }
     if not wide then table.insert(regions, 6, { "zeros", r.tile_m * 16 }) end
     if wide then table.insert(regions, 7, { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE }) end
@@ -230,7 +231,7 @@ function budget.bwd_sm90(r)
     if cluster == 2 then
       table.insert(regions, 2, { "peer_k", k_stages * panel_bytes(own_keys, r.head_dim // 2), SWIZZLE })
       table.insert(regions, 6, { "peer_ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE })
-      table.insert(regions, #regions, { "ticket", 16, 16 })
+      table.insert(regions, #regions, { "ticket", 16, small })
     end
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)
   end

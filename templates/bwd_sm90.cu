@@ -320,61 +320,54 @@ DEVICE void copy_ds_to_peer(u32 shared, const Barriers &barriers, u32 slot, u32 
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
-//% if budget.cluster == 2 then
-CLUSTER_KERNEL(THREADS, CLUSTER) $(entry)(PARAMETER BackwardSm90Args args) {
+//% local kernel = budget.cluster == 2 and "CLUSTER_KERNEL(THREADS, CLUSTER)" or "KERNEL(THREADS, 1)"
+$(kernel) $(entry)(PARAMETER BackwardSm90Args args) {
+    const int warp = uniform(thread_index() / WARP), group = warp / 4;
+    const u32 shared = shared_address(shared_memory());
+    const Barriers barriers = {shared + BARRIERS_OFFSET};
+    allow_successor();
+    if (thread_index() == 0) {
+        barriers.initialise();
+        prefetch_tensor_map(args.q);
+        prefetch_tensor_map(args.k);
+        prefetch_tensor_map(args.v);
+        prefetch_tensor_map(args.dout);
+    }
+    // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
+    for (int i = thread_index(); i < (Q_STAGES + $(budget.wide and 0 or 1)) * STATISTICS_BYTES / 16; i += THREADS)
+        store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
+    fence_async_proxy();
+    //% if budget.cluster == 2 then
+    cluster_sync();
     //% else
-    KERNEL(THREADS, 1) $(entry)(PARAMETER BackwardSm90Args args) {
-        //% end -- cluster
-        const int warp = uniform(thread_index() / WARP), group = warp / 4;
-        const u32 shared = shared_address(shared_memory());
-        const Barriers barriers = {shared + BARRIERS_OFFSET};
-        allow_successor();
-        if (thread_index() == 0) {
-            barriers.initialise();
-            prefetch_tensor_map(args.q);
-            prefetch_tensor_map(args.k);
-            prefetch_tensor_map(args.v);
-            prefetch_tensor_map(args.dout);
-        }
-        // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
-        for (int i = thread_index(); i < (Q_STAGES + $(budget.wide and 0 or 1)) * STATISTICS_BYTES / 16; i += THREADS)
-            store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
-        fence_async_proxy();
-        //% if budget.cluster == 2 then
-        cluster_sync();
+    block_sync();
+    //% end -- cluster
+    if (group < GROUPS) {
+        increase_registers<COMPUTE_REGISTERS>();
+        //% if budget.wide then
+        if (group == 0)
+            WideCompute<SCORES>(args, shared, barriers, warp).run();
+        else
+            WideCompute<GRADIENTS>(args, shared, barriers, warp - 4).run();
         //% else
-        block_sync();
-        //% end -- cluster
-        if (group < GROUPS) {
-            increase_registers<COMPUTE_REGISTERS>();
-            //% if budget.wide then
-            if (group == 0)
-                WideCompute<SCORES>(args, shared, barriers, warp).run();
-            else
-                WideCompute<GRADIENTS>(args, shared, barriers, warp - 4).run();
-            //% else
-            Compute(args, shared, barriers, group, warp % 4).run();
-            //% end -- wide
-        } else if (group == GROUPS) {
-            decrease_registers<DQ_REGISTERS>();
-            wait_for_predecessor();
-            Accumulator(args, shared, barriers).run();
-        } else {
-            decrease_registers<HELPER_REGISTERS>();
-            wait_for_predecessor();
-            //% if budget.cluster == 2 then
-            if (warp % 4 == 0) PairScheduler{{args, barriers}}.run();
-            //% else
-            if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
-            //% end -- cluster
-            if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
-            if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
-            if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
-            //% if budget.cluster == 2 then
-            warp_sync();
-            //% end -- cluster
-        }
+        Compute(args, shared, barriers, group, warp % 4).run();
+        //% end -- wide
+    } else if (group == GROUPS) {
+        decrease_registers<DQ_REGISTERS>();
+        wait_for_predecessor();
+        Accumulator(args, shared, barriers).run();
+    } else {
+        decrease_registers<HELPER_REGISTERS>();
+        wait_for_predecessor();
+        if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
+        if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
+        if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
+        if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
         //% if budget.cluster == 2 then
-        cluster_sync();  // until then the other block's copies and arrivals may come
+        warp_sync();
         //% end -- cluster
     }
+    //% if budget.cluster == 2 then
+    cluster_sync();  // until then the other block's copies and arrivals may come
+    //% end -- cluster
+}

@@ -10,6 +10,25 @@ struct Publisher {
     const BackwardSm90Args &args;
     const Barriers barriers;
 
+    // Key heads that travel as one item: several only where no one waits for turns.
+    DEVICE int heads_together(const ListReader &list) const {
+        const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
+        return turns ? 1 : chunk_of(list.blocks, args.heads / args.group);
+    }
+    // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
+    DEVICE float row_bytes(int heads) const {
+        const int together = ascending(args.group) ? 1 : args.group;
+        return static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * heads);
+    }
+    // Into shared memory: reading it again costs less than registers.
+    DEVICE void keep(const Work &drawn, Work &work) const {
+        if (lane_index() == 0) {
+            work = drawn;
+            // A sequence that broken lengths have cost its accumulators has blocks, but no keys: any of them is its first.
+            if (ascending(args.group)) work.block = larger((drawn.sequence.k_len - 1) / TILE_N - drawn.block, 0);
+        }
+        warp_sync();
+    }
     // An edge of the mask as row - column of a block's keys and the first query tile, if it is near enough for any tile to tell. own_row: of
     // its first key in the piece.
     static DEVICE int edge(const Work &work, i64 offset, int own_row = 0) {
@@ -54,27 +73,17 @@ struct Publisher {
 struct Scheduler : Publisher {
     DEVICE void run() const {
         const ListReader list(args.schedule);
-        const int key_heads = args.heads / args.group;
-        // Heads travel together only where no one waits for turns.
-        const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
-        const int chunk = turns ? 1 : chunk_of(list.blocks, key_heads);
-        // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
-        const int together = ascending(args.group) ? 1 : args.group;
-        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * chunk);
+        const int key_heads = args.heads / args.group, chunk = heads_together(list);
+        const float bytes = row_bytes(chunk);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0;
         for (;;) {
             u64 ticket = 0;
             if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
-            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, row_bytes);
+            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, bytes);
             if (!drawn.more) break;
-            if (lane_index() == 0) {
-                work = drawn;  // reading it again costs less than registers
-                // A sequence that broken lengths have cost its accumulators has blocks, but no keys: any of them is its first.
-                if (ascending(args.group)) work.block = larger((drawn.sequence.k_len - 1) / TILE_N - drawn.block, 0);
-            }
-            warp_sync();
+            keep(drawn, work);
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;
@@ -227,10 +236,9 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            // Of a pair, the other block may have added already.
-            $(budget.cluster == 2 and "global_wait_at_least" or "global_wait_equal")
-            (turn(piece, head, tile), CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
-                                                                                       : adding.end - 1 - piece.block));
+            wait_for(turn(piece, head, tile),
+                     CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
+                                                                      : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -253,6 +261,13 @@ struct Turns {
     }
 
   private:
+    static DEVICE void wait_for(const u32 *turn, u32 count) {
+        //% if budget.cluster == 2 then
+        global_wait_at_least(turn, count);  // the other block of the pair may have added already
+        //% else
+        global_wait_equal(turn, count);
+        //% end -- cluster
+    }
     DEVICE u32 *turn(const Piece &piece, int head, int tile) const {
         return turn_of(args.turns, head, args.accumulator_rows, piece.sequence.accumulator_row, tile);
     }

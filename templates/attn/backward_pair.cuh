@@ -4,15 +4,12 @@
 // second half has no keys, both blocks take the first half, each for a head of its own, so that neither is idle: their steps are the same. The choice
 // follows from the sequence's own length and the number of heads, so a sequence has the same bits in every batch.
 
-struct PairScheduler : Publisher {
+struct Scheduler : Publisher {
     DEVICE void run() const {
         const int rank = static_cast<int>(cluster_rank());
         const ListReader list(args.schedule);
-        const int key_heads = args.heads / args.group;
-        const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
-        const int chunk = turns ? 1 : chunk_of(list.blocks, key_heads);
-        const int together = ascending(args.group) ? 1 : args.group;
-        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * chunk);
+        const int key_heads = args.heads / args.group, chunk = heads_together(list);
+        const float bytes = row_bytes(chunk);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0, ticket_parity = 0;
@@ -20,13 +17,9 @@ struct PairScheduler : Publisher {
             u64 ticket = 0;
             if (lane_index() == 0) ticket = draw(rank, ticket_parity);
             ticket_parity ^= 1;
-            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, row_bytes);
+            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, bytes);
             if (!drawn.more) break;
-            if (lane_index() == 0) {
-                work = drawn;
-                if (ascending(args.group)) work.block = larger((drawn.sequence.k_len - 1) / TILE_N - drawn.block, 0);
-            }
-            warp_sync();
+            keep(drawn, work);
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;

@@ -1562,6 +1562,25 @@ struct Publisher {
     const BackwardSm90Args &args;
     const Barriers barriers;
 
+    // Key heads that travel as one item: several only where no one waits for turns.
+    DEVICE int heads_together(const ListReader &list) const {
+        const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
+        return turns ? 1 : chunk_of(list.blocks, args.heads / args.group);
+    }
+    // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
+    DEVICE float row_bytes(int heads) const {
+        const int together = ascending(args.group) ? 1 : args.group;
+        return static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * heads);
+    }
+    // Into shared memory: reading it again costs less than registers.
+    DEVICE void keep(const Work &drawn, Work &work) const {
+        if (lane_index() == 0) {
+            work = drawn;
+            // A sequence that broken lengths have cost its accumulators has blocks, but no keys: any of them is its first.
+            if (ascending(args.group)) work.block = larger((drawn.sequence.k_len - 1) / TILE_N - drawn.block, 0);
+        }
+        warp_sync();
+    }
     // An edge of the mask as row - column of a block's keys and the first query tile, if it is near enough for any tile to tell. own_row: of
     // its first key in the piece.
     static DEVICE int edge(const Work &work, i64 offset, int own_row = 0) {
@@ -1596,27 +1615,17 @@ struct Publisher {
 struct Scheduler : Publisher {
     DEVICE void run() const {
         const ListReader list(args.schedule);
-        const int key_heads = args.heads / args.group;
-        // Heads travel together only where no one waits for turns.
-        const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
-        const int chunk = turns ? 1 : chunk_of(list.blocks, key_heads);
-        // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
-        const int together = ascending(args.group) ? 1 : args.group;
-        const float row_bytes = static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * chunk);
+        const int key_heads = args.heads / args.group, chunk = heads_together(list);
+        const float bytes = row_bytes(chunk);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0;
         for (;;) {
             u64 ticket = 0;
             if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
-            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, row_bytes);
+            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, bytes);
             if (!drawn.more) break;
-            if (lane_index() == 0) {
-                work = drawn;  // reading it again costs less than registers
-                // A sequence that broken lengths have cost its accumulators has blocks, but no keys: any of them is its first.
-                if (ascending(args.group)) work.block = larger((drawn.sequence.k_len - 1) / TILE_N - drawn.block, 0);
-            }
-            warp_sync();
+            keep(drawn, work);
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;
@@ -1748,10 +1757,9 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            // Of a pair, the other block may have added already.
-            global_wait_equal
-            (turn(piece, head, tile), CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
-                                                                                       : adding.end - 1 - piece.block));
+            wait_for(turn(piece, head, tile),
+                     CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
+                                                                      : adding.end - 1 - piece.block));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -1770,6 +1778,9 @@ struct Turns {
     }
 
   private:
+    static DEVICE void wait_for(const u32 *turn, u32 count) {
+        global_wait_equal(turn, count);
+    }
     DEVICE u32 *turn(const Piece &piece, int head, int tile) const {
         return turn_of(args.turns, head, args.accumulator_rows, piece.sequence.accumulator_row, tile);
     }
@@ -2151,36 +2162,36 @@ struct Compute {
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
 
-    KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) {
-        const int warp = uniform(thread_index() / WARP), group = warp / 4;
-        const u32 shared = shared_address(shared_memory());
-        const Barriers barriers = {shared + BARRIERS_OFFSET};
-        allow_successor();
-        if (thread_index() == 0) {
-            barriers.initialise();
-            prefetch_tensor_map(args.q);
-            prefetch_tensor_map(args.k);
-            prefetch_tensor_map(args.v);
-            prefetch_tensor_map(args.dout);
-        }
-        // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
-        for (int i = thread_index(); i < (Q_STAGES + 1) * STATISTICS_BYTES / 16; i += THREADS)
-            store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
-        fence_async_proxy();
-        block_sync();
-        if (group < GROUPS) {
-            increase_registers<COMPUTE_REGISTERS>();
-            Compute(args, shared, barriers, group, warp % 4).run();
-        } else if (group == GROUPS) {
-            decrease_registers<DQ_REGISTERS>();
-            wait_for_predecessor();
-            Accumulator(args, shared, barriers).run();
-        } else {
-            decrease_registers<HELPER_REGISTERS>();
-            wait_for_predecessor();
-            if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
-            if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
-            if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
-            if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
-        }
+KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) {
+    const int warp = uniform(thread_index() / WARP), group = warp / 4;
+    const u32 shared = shared_address(shared_memory());
+    const Barriers barriers = {shared + BARRIERS_OFFSET};
+    allow_successor();
+    if (thread_index() == 0) {
+        barriers.initialise();
+        prefetch_tensor_map(args.q);
+        prefetch_tensor_map(args.k);
+        prefetch_tensor_map(args.v);
+        prefetch_tensor_map(args.dout);
     }
+    // Rows of statistics that no copy writes (past a sequence's end) are multiplied too.
+    for (int i = thread_index(); i < (Q_STAGES + 1) * STATISTICS_BYTES / 16; i += THREADS)
+        store_shared(shared + STATISTICS_OFFSET + i * 16, Vector4{0, 0, 0, 0});
+    fence_async_proxy();
+    block_sync();
+    if (group < GROUPS) {
+        increase_registers<COMPUTE_REGISTERS>();
+        Compute(args, shared, barriers, group, warp % 4).run();
+    } else if (group == GROUPS) {
+        decrease_registers<DQ_REGISTERS>();
+        wait_for_predecessor();
+        Accumulator(args, shared, barriers).run();
+    } else {
+        decrease_registers<HELPER_REGISTERS>();
+        wait_for_predecessor();
+        if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
+        if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
+        if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
+        if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();
+    }
+}
