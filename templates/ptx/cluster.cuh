@@ -28,13 +28,6 @@ DEVICE void cluster_sync() {
 DEVICE void mbarrier_arrive_peer(u32 peer_barrier) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(peer_barrier) : "memory");
 }
-// st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64, sm_90, ISA 8.1: 8 bytes into another block's shared memory, which complete
-// on a barrier of that block.
-DEVICE void store_async_peer(u32 peer_shared, u64 value, u32 peer_barrier) {
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(peer_shared),
-                 "l"(value), "r"(peer_barrier)
-                 : "memory");
-}
 // cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes, sm_90, ISA 8.0: a run of bytes into another block's shared memory, 16-byte
 // aligned and a multiple of 16, which complete on a barrier of that block. Nothing here says when the source has been read: the other block's
 // arrival, after its wait, does.

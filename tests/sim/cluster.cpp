@@ -117,16 +117,15 @@ void mbarrier_arrive_peer(u32 barrier) {
     if (counted) maybe_yield();
 }
 
-// A copy to `peer_shared`, which completes on a barrier of the same block.
-static std::shared_ptr<Copy> new_peer(CopyKind kind, u32 peer_shared, u32 shared, u32 bytes, u32 barrier, u32 alignment,
-                                      const void *pc) {
+void bulk_copy_peer(u32 peer_shared, u32 shared, u32 bytes, u32 barrier) {
+    const void *pc = CALLER;
     Block &target = resolve(peer_shared, pc), &completes = resolve(barrier, pc);
     if (&target != &completes) {
         find("barrier of another block than the copy's", pc, nullptr, "block %u; the copy goes to block %u",
              completes.id, target.id);
         abandon();
     }
-    if (bytes % alignment || shared % alignment || peer_shared % alignment) {
+    if (bytes % 16 || shared % 16 || peer_shared % 16) {
         find("misaligned bulk copy", pc, nullptr, "%u bytes, shared %#x, to %#x", bytes, shared, peer_shared);
         abandon();
     }
@@ -134,19 +133,10 @@ static std::shared_ptr<Copy> new_peer(CopyKind kind, u32 peer_shared, u32 shared
         const On there(target);
         if (!find_mbarrier(barrier, "copy from another block", pc)) abandon();
     }
-    auto copy = copy_new(kind, shared, barrier, pc);
+    auto copy = copy_new(CopyKind::PEER, shared, barrier, pc);
     copy->target = &target;
     copy->peer_shared = peer_shared;
     copy->bytes = bytes;
-    return copy;
-}
-void bulk_copy_peer(u32 peer_shared, u32 shared, u32 bytes, u32 barrier) {
-    copy_issue(new_peer(CopyKind::PEER, peer_shared, shared, bytes, barrier, 16, CALLER));
-}
-void store_async_peer(u32 peer_shared, u64 value, u32 barrier) {
-    auto copy = new_peer(CopyKind::STORE_PEER, peer_shared, 0, sizeof value, barrier, sizeof value, CALLER);
-    copy->data.resize(sizeof value);
-    memcpy(copy->data.data(), &value, sizeof value);
     copy_issue(copy);
 }
 

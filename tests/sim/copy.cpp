@@ -154,9 +154,8 @@ static void write_global(Copy &copy) {
 static bool advance(Copy &copy) {
     using Step = void (*)(Copy &);
     static const Step load[] = {load_data, arrive_bytes, nullptr}, store[] = {read_source, write_global, nullptr},
-                      peer[] = {read_source, write_peer, arrive_bytes, nullptr},
-                      store_peer[] = {write_peer, arrive_bytes, nullptr};
-    static const Step *const steps[] = {load, store, store, peer, store_peer};  // ORDER CopyKind
+                      peer[] = {read_source, write_peer, arrive_bytes, nullptr};
+    static const Step *const steps[] = {load, store, store, peer};  // ORDER CopyKind
     progress++;
     statistics.copies++;
     TRACE("bulk copy of thread %u, shared %#x: step %u", copy.issuer, copy.shared, copy.steps);

@@ -15,7 +15,7 @@ struct TensorMap {
 };
 static_assert(sizeof(TensorMap) <= 128, "a tensor map has 128 bytes");
 
-enum class CopyKind { LOAD, STORE, REDUCE, PEER, STORE_PEER };
+enum class CopyKind { LOAD, STORE, REDUCE, PEER };
 
 struct Copy {
     CopyKind kind;
@@ -28,13 +28,12 @@ struct Copy {
     u32 peer_shared;  // where there, if it is not from global memory
     u32 slot, entry, time, issuer, group;
     Clock view;
-    u32 steps;  // taken: of a load, data then bytes at the barrier; of a store, source read then written; to a block, all three or the last two
+    u32 steps;  // taken: of a load, data then bytes at the barrier; of a store, source read then written; to a block, all three
     bool lazy, waited_for;
     const void *pc;
     std::vector<u8> data;  // what a store has read
 
-    // A store of registers is an ordinary one but for its time.
-    Actor actor() const { return {entry, time, view.data(), kind == CopyKind::STORE_PEER}; }
+    Actor actor() const { return {entry, time, view.data(), false}; }
 };
 
 // A 16-byte piece of a copy; valid: how many of its bytes, from the first, lie inside.

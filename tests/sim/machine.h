@@ -77,7 +77,6 @@ u32 peer_address(u32 shared, u32 rank);
 void own_address(u32 shared);  // a finding, if it is none
 void cluster_sync();
 void mbarrier_arrive_peer(u32 peer_barrier);
-void store_async_peer(u32 peer_shared, u64 value, u32 peer_barrier);
 void bulk_copy_peer(u32 peer_shared, u32 shared, u32 bytes, u32 peer_barrier);
 void tensor_load_multicast(u32 shared, const void *map, u32 barrier, const int *coordinates, u32 rank, u32 blocks);
 

@@ -62,7 +62,6 @@ static const struct test {
     {"wgmma-plain", 12, 0, 128 * 32, 0, BF16_ONLY},
     {"pair-multicast", 0, 0, 2 * 4096, 0, BF16_ONLY | PAIR | UNRECORDED},
     {"pair-copy", 1, 0, 2 * 3 * 2048, 0, BF16_ONLY | PAIR | UNRECORDED},
-    {"pair-store", 2, 0, 2 * 512, 0, BF16_ONLY | PAIR | UNRECORDED},
 };
 enum { TESTS = sizeof(tests) / sizeof(*tests) };
 

@@ -55,22 +55,11 @@ struct Pair : Bench {
             }
         }
     }
-    DEVICE void store_async() const {
-        clear(2048);
-        start_pair();
-        if (thread == 0) mbarrier_arrive_expect(shared + BARRIER, THREADS * 8);
-        const u64 value = static_cast<u64>(pair(thread)) << 32 | static_cast<u32>(thread + 1000 * rank);
-        store_async_peer(peer(static_cast<u32>(thread * 37 % THREADS) * 16), value, peer(BARRIER));
-        wait(0);
-        block_sync();
-        dump(rank * 512, 2048);
-    }
 
     // ORDER calibrate_tests (calibrate.c)
     DEVICE void run() const {
         if (args.test == 0) multicast();
         if (args.test == 1) copy();
-        if (args.test == 2) store_async();
         cluster_sync();
     }
 };

@@ -6,9 +6,6 @@ DEVICE u32 cluster_rank() { return sim::cluster_rank(); }
 DEVICE u32 peer_address(u32 shared, u32 rank) { return sim::peer_address(shared, rank); }
 DEVICE void cluster_sync() { sim::cluster_sync(); }
 DEVICE void mbarrier_arrive_peer(u32 peer_barrier) { sim::mbarrier_arrive_peer(peer_barrier); }
-DEVICE void store_async_peer(u32 peer_shared, u64 value, u32 peer_barrier) {
-    sim::store_async_peer(peer_shared, value, peer_barrier);
-}
 DEVICE void bulk_copy_peer(u32 peer_shared, u32 shared, u32 bytes, u32 peer_barrier) {
     sim::bulk_copy_peer(peer_shared, shared, bytes, peer_barrier);
 }

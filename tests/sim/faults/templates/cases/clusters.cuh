@@ -21,15 +21,6 @@ keep(words[512 + thread]);
 cluster_sync();
 //% end -- case
 
-//% if case == "cluster_store" then -- cluster=2 finds nothing
-start_pair(1);
-if (thread == 0) mbarrier_arrive_expect(shared + BARRIER, ALL * 8);
-store_async_peer(peer(thread * 8), 7, peer(BARRIER));
-mbarrier_wait(shared + BARRIER, 0);
-keep(words[thread * 2]);
-cluster_sync();
-//% end -- case
-
 //% if case == "cluster_multicast" then -- cluster=2 finds nothing
 start_pair(1);
 if (thread == 0) {
@@ -256,22 +247,23 @@ cluster_sync();
 //% end -- case
 
 //% if case == "cluster_too_few_bytes" then -- cluster=2 finds hang
+fill_for_copies();
 start_pair(1);
 if (thread == 0) {
-    mbarrier_arrive_expect(shared + BARRIER, 16);
-    store_async_peer(peer(0), 7, peer(BARRIER));
+    mbarrier_arrive_expect(shared + BARRIER, 32);
+    bulk_copy_peer(peer(4096), shared, 16, peer(BARRIER));
 }
 mbarrier_wait(shared + BARRIER, 0);
 //% end -- case
 
-//% if case == "cluster_store_read_early" then -- cluster=2 finds race:
-fill();
+//% if case == "cluster_copy_read_early" then -- cluster=2 finds race:
+fill_for_copies();
 start_pair(1);
 if (thread == 0) {
-    mbarrier_arrive_expect(shared + BARRIER, 8);
-    store_async_peer(peer(0), 7, peer(BARRIER));
+    mbarrier_arrive_expect(shared + BARRIER, 16);
+    bulk_copy_peer(peer(2048), shared, 16, peer(BARRIER));
 }
-keep(words[0]);
+keep(words[512]);
 mbarrier_wait(shared + BARRIER, 0);
 cluster_sync();
 //% end -- case
@@ -308,11 +300,12 @@ cluster_sync();
 //% end -- case
 
 //% if case == "cluster_barrier_not_fenced" then -- cluster=2 finds missing fence.mbarrier_init
+fill_for_copies();
 if (thread == 0) mbarrier_init(shared + BARRIER, 1);
 cluster_sync();
 if (thread == 0) {
-    mbarrier_arrive_expect(shared + BARRIER, 8);
-    store_async_peer(peer(0), 7, peer(BARRIER));
+    mbarrier_arrive_expect(shared + BARRIER, 16);
+    bulk_copy_peer(peer(4096), shared, 16, peer(BARRIER));
 }
 mbarrier_wait(shared + BARRIER, 0);
 cluster_sync();
