@@ -276,8 +276,8 @@ FUZZ_LINES = $(foreach p,$(FUZZ_SOURCES:tests/fuzz/%.c=%),$(call line,fuzz/$(p),
 MATRIX_LINES = $(if $(wildcard tests/matrix.lua),$(call line,matrix,BUILD=$(BUILD) JOBS=$(JOBS) $(LUA) tests/matrix.lua $(MATRIX_OPTIONS)))
 TIDY_LINES = $(foreach p,$(C_SOURCES),$(call line,tidy/$(p),clang-tidy --quiet $(p) -- -std=c11 $(DEFINES) $(ALL_INCLUDES) $(LUA_CFLAGS) $(CJSON_CFLAGS) $(ZSTD_CFLAGS)))
 # The simulator: each variant under SIM_SEEDS seeds, one of SIM_SHARE mutants; these take longest, and so come first.
-SIM_SEEDS := 3
-SIM_SHARE := 10
+SIM_SEEDS := 6
+SIM_SHARE := 5
 SIM_PARTS := 1 2
 SIM_NEEDS := $(SIM) $(SIM_PROGRAMS) $(CALIBRATE) $(BUILD)/calibrate-root/gen/init.lua
 SIM_LUA := SIM=$(SIM) WORK=$(BUILD)/sim JOBS=$(JOBS) $(LUA) tests/sim

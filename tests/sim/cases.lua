@@ -1,6 +1,7 @@
 -- The problems of the simulator's suite: for a variant and a seed a list of problems, as `varflash check` reads them. Small, and each there
 -- for a kind of fault; lengths that are not fixed are drawn from the seed.
 
+local gen = require "gen.init"
 local variants = require "tests.sim.variants"
 
 local cases = {}
@@ -149,12 +150,21 @@ local function complete(problems, variant, seed, roll)
   return problems
 end
 
+-- Keys that two blocks of the variant's backward share; nil: none.
+local function shared_keys(variant)
+  for _, spec in ipairs(variants.specs(variant)) do
+    local plan = assert(gen.plan(spec))
+    for _, kernel in ipairs(plan.kernels) do
+      if kernel.cluster > 1 then return plan.tile_n end
+    end
+  end
+end
+
 -- The problems of a seed, in batches { name, problems, checked = run in checked mode, settings = of the simulator }.
 function cases.batches(variant, seed)
   local roll = dice(seed)
   local helpers = variant.knobs.bwd and variant.knobs.bwd:find("sm90", 1, true)
-  local piece = variant.name:find("^pair") and tonumber(variant.knobs.bwd:match("tile_n=(%d+)"))
-  local problems, checked = shapes(roll, seed, helpers, piece), seed % 2 == 0
+  local problems, checked = shapes(roll, seed, helpers, shared_keys(variant)), seed % 2 == 0
   for _, problem in ipairs(seed % 4 == 2 and broken() or {}) do problems[#problems + 1] = problem end
   local out = { { name = "seed-" .. seed, problems = complete(problems, variant, seed, roll), checked = checked } }
   -- Sequences that overlap write to the same rows: no race detection.
