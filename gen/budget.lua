@@ -184,6 +184,9 @@ local function share_keys(r)
   return cluster, r.tile_n // cluster, r.tile_n // cluster == GROUP_ROWS
 end
 
+-- Whether weights wait for their gradient as float32.
+local function whole_weights(r, wide) return wide or r.head_dim + r.head_dim_v <= 128 end
+
 function budget.bwd_sm90(r)
   local name = ("bwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n)
   if r.target.cc ~= 90 or r.target.suffix ~= "a" then
@@ -249,7 +252,7 @@ function budget.bwd_sm90(r)
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
   facts.wide, facts.fine_weights, facts.cluster = wide, fine, cluster
-  facts.whole_weights = wide or r.head_dim + r.head_dim_v <= 128
+  facts.whole_weights = whole_weights(r, wide)
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
   local seen = {}
@@ -353,6 +356,7 @@ function budget.bwd_pre_sm90(r)
   local facts = streaming(r, 3, 80) -- each thread has several rows' loads under way
   facts.dq_row_warps = 4
   facts.wide = select(3, share_keys(r))
+  facts.whole_weights = whole_weights(r, facts.wide)
   return facts
 end
 

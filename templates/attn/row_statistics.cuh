@@ -13,9 +13,9 @@
 //% include "attn/types.cuh"
 
 // Weights are WEIGHT_UNIT times what they should be, and so is all that comes of them, up to the outputs' last multiplication: as fp16, in which
-// they wait for their gradient, none that matters is then subnormal. The unit is 1 where results are fp16, which could overflow, and in wide heads,
-// whose weights wait otherwise.
-//% local large = dtype == "bf16" and not budget.wide
+// they wait for their gradient, none that matters is then subnormal. The unit is 1 where results are fp16, which could overflow, and where weights
+// wait otherwise.
+//% local large = dtype == "bf16" and not budget.whole_weights
 constexpr float WEIGHT_SHIFT = $(f32(large and 15 or 0));
 constexpr float WEIGHT_UNIT = $(f32(large and 32768 or 1));
 

@@ -122,13 +122,14 @@ struct Weigher {
         }
         hide(s, -infinity());
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) {
-            s[i] = ex2(s[i]);
-            if constexpr (WHOLE_WEIGHTS) s[i] = min_nan(s[i], WEIGHT_UNIT);
-        }
+        for (int i = 0; i < TILE_M / 2; i++) s[i] = ex2(s[i]);
         if constexpr (WHOLE_WEIGHTS) {
+            pack_whole(s, p);
+            if (unlikely(warp_any(doubled(p)))) {
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+                for (int i = 0; i < TILE_M / 2; i++) s[i] = min_nan(s[i], WEIGHT_UNIT);
+                pack_whole(s, p);
+            }
         } else if (coarse) {
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2)
@@ -142,6 +143,18 @@ struct Weigher {
     }
 
   private:
+    static DEVICE void pack_whole(const Scores &s, Weights &p) {
+#pragma unroll
+        for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+    }
+    // Whether a weight is 2 or more, or a NaN: bit 14 then, in both 16-bit types. A third of what cutting every weight costs.
+    static DEVICE bool doubled(const Weights &p) {
+        static_assert(!WHOLE_WEIGHTS || WEIGHT_UNIT == 1.0f, "the bit tells multiples of 1");
+        u32 bits = 0;
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++) bits |= p[k][0] | p[k][1] | p[k][2] | p[k][3];
+        return (bits & 0x40004000u) != 0;
+    }
     // The lowest of a thread's exponents, if it is negative: as bits, negative numbers are above others and in reverse.
     static DEVICE float lowest(const Scores &s) {
         u32 bits = 0;
