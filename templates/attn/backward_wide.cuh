@@ -293,8 +293,7 @@ template <Half HALF> struct WideCompute {
 
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        //% local first_key = budget.cluster == 2 and "piece().first_key()" or "piece().block * TILE_N"
-        const int head = piece().key_head, row = $(first_key) + first_row();
+        const int head = piece().key_head, row = piece().first_key() + first_row();
         if constexpr (DV_COLUMNS > 0)
             store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), DV_PANEL * PANEL_COLUMNS, row, q.k_len, dv,
                               1.0f / WEIGHT_UNIT);
