@@ -42,12 +42,12 @@ static void time_group(struct tune_side *side, struct candidate *const *group, s
                fmin(bar, 1e9));
     for (size_t i = 0; i < count; i++) buf_printf(&text, "%s%s", i ? "|" : "", group[i]->knobs);
     const enum worker_answer how = tune_ask(side, buf_string(&text), 20 * seconds * (double)count, &code, &answer);
-    if (how == WORKER_ANSWERED && !code) {
-        take_times(group, count, buf_string(&answer));
-    } else if (command_interrupted()) {
-    } else if (count > 1) {
+    const bool answered = how == WORKER_ANSWERED && !code;
+    const bool failed = !answered && !command_interrupted();  // an interrupted process is no candidate's fault
+    if (answered) take_times(group, count, buf_string(&answer));
+    if (failed && count > 1) {
         for (size_t i = 0; i < count; i++) time_group(side, &group[i], 1, seconds, rounds, bar);
-    } else {
+    } else if (failed) {
         tune_fail(group[0], how == WORKER_SILENT ? TUNE_TIMEOUT : TUNE_RUNTIME, buf_string(&answer));
         tune_record(side->sweep, side->item, group[0], side->device);
     }
