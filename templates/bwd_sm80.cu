@@ -339,7 +339,7 @@ struct Backward {
         float *tile =
             accumulator_tile(args.accumulator, step.head, args.accumulator_rows, s.accumulator_row, step.tile);
         //% if deterministic then
-        if (lane_index() == 0) global_wait_equal(turn(step), turn_number(step));
+        if (lane_index() == 0) global_wait_at_least(turn(step), turn_number(step));
         warp_sync();
         //% end -- deterministic
 #pragma unroll

@@ -236,9 +236,8 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            wait_for(turn(piece, head, tile),
-                     CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
-                                                                      : adding.end - 1 - piece.block));
+            const int before = ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block;
+            global_wait_at_least(turn(piece, head, tile), CLUSTER * static_cast<u32>(before));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -261,13 +260,6 @@ struct Turns {
     }
 
   private:
-    static DEVICE void wait_for(const u32 *turn, u32 count) {
-        //% if budget.cluster == 2 then
-        global_wait_at_least(turn, count);  // the other block of the pair may have added already
-        //% else
-        global_wait_equal(turn, count);
-        //% end -- cluster
-    }
     DEVICE u32 *turn(const Piece &piece, int head, int tile) const {
         return turn_of(args.turns, head, args.accumulator_rows, piece.sequence.accumulator_row, tile);
     }

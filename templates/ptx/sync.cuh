@@ -1,13 +1,6 @@
 // Order between blocks and between kernels.
 
-// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value is `expected`. One lane waits, then a warp sync.
-DEVICE void global_wait_equal(const u32 *address, u32 expected) {
-    u32 value;
-    do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-    } while (value != expected);
-}
-// The same, until the value is no less than `expected`.
+// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value, which only grows, is no less than `expected`. One lane waits, then a warp sync.
 DEVICE void global_wait_at_least(const u32 *address, u32 expected) {
     u32 value;
     do {

@@ -52,7 +52,6 @@ enum class Atomic { ADD, MINIMUM };
 u64 atomic(u64 *address, u64 value, Atomic operation);
 u32 atomic(u32 *address, u32 value, Atomic operation);
 void reduce_add(float *address, const float *values, u32 count);
-void global_wait_equal(const u32 *address, u32 expected);
 void global_wait_at_least(const u32 *address, u32 expected);
 void global_release_add(u32 *address, u32 value);
 void wait_for_predecessor();

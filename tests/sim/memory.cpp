@@ -207,22 +207,16 @@ static void flag_acquire(const Flag &flag) {
     tick();
 }
 
-static void wait_for(const u32 *p, u32 expected, bool more_too, const void *pc) {
+void global_wait_at_least(const u32 *p, u32 expected) {
     for (;;) {
-        if (!global_access(accessor(), p, sizeof *p, Effect::POLL, pc)) abandon();
-        if (*p == expected || (more_too && *p > expected)) break;
+        if (!global_access(accessor(), p, sizeof *p, Effect::POLL, CALLER)) abandon();
+        if (*p >= expected) break;
         TRACE("acquire: %p is %u, waits for %u", static_cast<const void *>(p), *p, expected);
         flag_waiters.emplace(p, self);
-        park(Wait::GLOBAL, *p, expected, pc);
+        park(Wait::GLOBAL, *p, expected, CALLER);
     }
     const auto flag = flags.find(p);
     if (flag != flags.end() && !options.no_hazards) flag_acquire(flag->second);
-}
-void global_wait_equal(const u32 *p, u32 expected) {
-    wait_for(p, expected, false, CALLER);
-}
-void global_wait_at_least(const u32 *p, u32 expected) {
-    wait_for(p, expected, true, CALLER);
 }
 
 void global_release_add(u32 *p, u32 value) {

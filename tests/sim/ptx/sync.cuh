@@ -1,6 +1,5 @@
 // Order between blocks and between kernels.
 
-DEVICE void global_wait_equal(const u32 *address, u32 expected) { sim::global_wait_equal(address, expected); }
 DEVICE void global_wait_at_least(const u32 *address, u32 expected) { sim::global_wait_at_least(address, expected); }
 DEVICE void global_release_add(u32 *address, u32 value) { sim::global_release_add(address, value); }
 

@@ -92,7 +92,7 @@ if (block_index() == 0) {
     block_sync();
     if (thread == 0) global_release_add(flag, 1);
 } else {
-    if (thread == 0) global_wait_equal(flag, 1);
+    if (thread == 0) global_wait_at_least(flag, 1);
     block_sync();
     store(global + 128 + thread, load(global + 64 + (thread ^ 33)));
 }
@@ -105,7 +105,7 @@ if (block_index() == 0) {
     block_sync();
     if (thread == 0) global_release_add(flag, 1);
 } else {
-    if (thread == 0) global_wait_equal(flag, 1);
+    if (thread == 0) global_wait_at_least(flag, 1);
     warp_sync();
     store(global + 128 + thread, load(global + 64 + thread));
 }
@@ -127,7 +127,7 @@ else
 //% end -- case
 
 //% if case == "nobody_releases" then -- blocks=2 finds hang
-if (thread == 0 && block_index() == 1) global_wait_equal(reinterpret_cast<u32 *>(global), 1);
+if (thread == 0 && block_index() == 1) global_wait_at_least(reinterpret_cast<u32 *>(global), 1);
 //% end -- case
 
 //% if case == "predecessor" then -- programmatic finds no griddepcontrol.wait
