@@ -27,12 +27,15 @@ template <int ROWS, int COLUMNS> struct Panels {
     // thread; the barrier expects BYTES.
     static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
                             int batch) {
-        first = smaller(first, limit - 1);
-        const int count = smaller(limit - first, ROWS);
-        const int row = static_cast<int>(begin) + first + count;
+        load_panels<COUNT>(shared, map, barrier, 0, begin, first, limit, head, batch);
+    }
+    // Some panels of it, from `panel` on.
+    template <int PANELS> static DEVICE void load_panels(u32 shared, const TensorMap &map, u32 barrier, int panel,
+                                                         i64 begin, int first, int limit, int head, int batch) {
+        const Box box(begin, first, limit);
 #pragma unroll
-        for (int panel = 0; panel < COUNT; panel++)
-            tma_load_5d(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, ROWS - count, row, head,
+        for (int i = 0; i < PANELS; i++)
+            tma_load_5d(shared + i * PANEL_BYTES, map, barrier, (panel + i) * PANEL_COLUMNS, box.skipped, box.row, head,
                         batch);
     }
     //% if budget.cluster == 2 then
@@ -45,15 +48,6 @@ template <int ROWS, int COLUMNS> struct Panels {
             tma_load_5d_multicast(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, box.skipped,
                                   box.row, head, batch, 3);
     }
-    // Some panels of it, from `panel` on.
-    template <int PANELS> static DEVICE void load_panels(u32 shared, const TensorMap &map, u32 barrier, int panel,
-                                                         i64 begin, int first, int limit, int head, int batch) {
-        const Box box(begin, first, limit);
-#pragma unroll
-        for (int i = 0; i < PANELS; i++)
-            tma_load_5d(shared + i * PANEL_BYTES, map, barrier, (panel + i) * PANEL_COLUMNS, box.skipped, box.row, head,
-                        batch);
-    }
     //% end -- cluster
 
     // As an operand whose rows are its M or N index, contracted over columns: the descriptor of columns 16 * step ...
@@ -62,7 +56,6 @@ template <int ROWS, int COLUMNS> struct Panels {
     // As an operand whose columns are its N index, contracted over rows: the descriptor of rows 16 * step ...
     static DEVICE u64 columns_operand(u32 shared) { return matrix_descriptor(shared, PANEL_BYTES); }
     static constexpr u32 columns_step(int step) { return step * 16 * PANEL_PITCH; }
-    //% if budget.cluster == 2 then
 
   private:
     // Where the rows stand in the map's two dimensions.
@@ -76,7 +69,6 @@ template <int ROWS, int COLUMNS> struct Panels {
             row = static_cast<int>(begin) + first + count;
         }
     };
-    //% end -- cluster
 };
 
 // A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.
