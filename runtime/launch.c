@@ -141,7 +141,7 @@ static struct kernel_schedule schedule(const struct call *call, size_t offset, i
     return (struct kernel_schedule){base + header, base + first_block, base + cursor.at};
 }
 
-// Any kernel's one parameter. Those with tensor maps begin with them, but for the output's.
+// Any kernel's one parameter. Those with tensor maps begin with them, in the order of the plan.
 union arguments {
     struct cuda_tensor_map maps[TENSOR_MAPS_MAX];
     struct kernel_schedule_args schedule;
@@ -448,10 +448,7 @@ vf_status launch_call(const struct call *call, const struct variant *variant, co
             case ROLE_CHECK:
                 VF_FAIL(VF_ERROR_INTERNAL, "a variant has checked mode's kernel");
         }
-        for (int m = 0; m < variant->maps[i].count; m++) {
-            const bool output = variant->maps[i].boxes[m].tensor == CALL_O;
-            *(output ? &arguments.forward_sm90.output : &arguments.maps[m]) = kernels[i].maps[m];
-        }
+        for (int m = 0; m < variant->maps[i].count; m++) arguments.maps[m] = kernels[i].maps[m];
         VF_TRY(launch(call, variant, i, scope, grid_of(call, layout, variant, i), i > 0, &arguments));
         ++*launched;
     }
