@@ -54,6 +54,7 @@ $(args_structs())
 //% include "attn/mask.cuh"
 //% include "attn/weights_sm90.cuh"
 //% include "tile/panels.cuh"
+//% include "tile/ring.cuh"
 //% include "tile/rows.cuh"
 //% include "tile/store.cuh"
 //% include "tile/accumulator.cuh"
@@ -255,42 +256,29 @@ struct Barriers {
     //% end -- cluster
 
     DEVICE void initialise() const {
-        both(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
-        both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
-        both(k_full(0), k_empty(0), K_STAGES, 1, 4);
+        init_ring(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
+        init_ring(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
+        init_ring(k_full(0), k_empty(0), K_STAGES, 1, 4);
         //% if budget.wide then
-        both(v_full(0), v_empty(0), V_STAGES, 1, 4);
-        both(ds_full(0), ds_empty(0), DS_STAGES, 4, COMPUTE_WARPS + CLUSTER * 4);
-        both(p_full(), p_empty(), 1, 4, COMPUTE_WARPS);
+        init_ring(v_full(0), v_empty(0), V_STAGES, 1, 4);
+        init_ring(ds_full(0), ds_empty(0), DS_STAGES, 4, COMPUTE_WARPS + CLUSTER * 4);
+        init_ring(p_full(), p_empty(), 1, 4, COMPUTE_WARPS);
         //% else
-        both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
+        init_ring(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
+        init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
         //% end -- wide
-        both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
-        both(turn(0), added(0), TURN_STAGES, 5, 5);
+        init_ring(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
+        init_ring(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
         //% if budget.cluster == 2 then
         for (int i = 0; i < DS_STAGES; i++) mbarrier_init(peer_ds_full(i), 1);
-        mbarrier_init(ticket_full(), 1);
-        mbarrier_init(ticket_empty(), 1);
+        init_ring(ticket_full(), ticket_empty(), 1, 1, 1);
         //% end -- cluster
         mbarrier_init_fence();
     }
-
-  private:
-    static DEVICE void both(u32 first, u32 second, int count, u32 first_arrivals, u32 second_arrivals) {
-        for (int i = 0; i < count; i++) {
-            mbarrier_init(first + 8 * i, first_arrivals);
-            mbarrier_init(second + 8 * i, second_arrivals);
-        }
-    }
 };
 
-// One arrival of a warp that has come together.
-DEVICE void arrive(u32 barrier) {
-    if (lane_index() == 0) mbarrier_arrive(barrier);
-}
-// The same on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
+// An arrival of a warp on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
 DEVICE void arrive_everywhere(u32 barrier) {
     arrive(barrier);
     //% if budget.cluster == 2 then

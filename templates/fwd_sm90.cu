@@ -32,6 +32,7 @@ $(args_structs())
 //% include "attn/softmax_sm90.cuh"
 //% include "attn/element.cuh"
 //% include "tile/panels.cuh"
+//% include "tile/ring.cuh"
 //% include "tile/rows.cuh"
 //% include "tile/store.cuh"
 //% include "ptx/sync.cuh"

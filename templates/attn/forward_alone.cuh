@@ -71,20 +71,10 @@ struct Pair {
     DEVICE Item &item(u32 slot) const { return shared_pointer<Item>(items)[slot]; }
 
     DEVICE void initialise() const {
-        for (int i = 0; i < Q_SLOTS; i++) {
-            mbarrier_init(q_full(i), 1);
-            mbarrier_init(q_empty(i), 4);
-        }
-        for (int i = 0; i < STAGES; i++) {
-            mbarrier_init(k_full(i), 1);
-            mbarrier_init(k_empty(i), 4);
-            mbarrier_init(v_full(i), 1);
-            mbarrier_init(v_empty(i), 4);
-        }
-        for (int i = 0; i < ITEM_SLOTS; i++) {
-            mbarrier_init(item_full(i), 1);
-            mbarrier_init(item_empty(i), 4);
-        }
+        init_ring(q_full(0), q_empty(0), Q_SLOTS, 1, 4);
+        init_ring(k_full(0), k_empty(0), STAGES, 1, 4);
+        init_ring(v_full(0), v_empty(0), STAGES, 1, 4);
+        init_ring(item_full(0), item_empty(0), ITEM_SLOTS, 1, 4);
         mbarrier_init_fence();
     }
 };
@@ -206,9 +196,6 @@ struct Consumer {
     }
 
   private:
-    DEVICE void arrive(u32 barrier) const {
-        if (lane_index() == 0) mbarrier_arrive(barrier);
-    }
     DEVICE int first_row(const Item &item) const { return item.block * TILE_M + warp * 16; }
     DEVICE bool any_row(const Item &item) const { return first_row(item) < item.sequence.q_len; }  // in this warp
     template <int N> DEVICE void settle(float (&s)[N], const Item &item, int first_key) const {

@@ -65,23 +65,12 @@ struct Barriers {
     //% end -- drawn_ahead
 
     DEVICE void initialise() const {
-        for (int i = 0; i < Q_SLOTS; i++) {
-            mbarrier_init(q_full(i), 1);
-            mbarrier_init(q_empty(i), 4);
-        }
-        for (int i = 0; i < STAGES; i++) {
-            mbarrier_init(k_full(i), 1);
-            mbarrier_init(k_empty(i), CONSUMER_WARPS);
-            mbarrier_init(v_full(i), 1);
-            mbarrier_init(v_empty(i), CONSUMER_WARPS);
-        }
-        for (int i = 0; i < TILE_SLOTS; i++) {
-            mbarrier_init(tile_full(i), 1);
-            mbarrier_init(tile_empty(i), CONSUMER_WARPS + 2);
-        }
+        init_ring(q_full(0), q_empty(0), Q_SLOTS, 1, 4);
+        init_ring(k_full(0), k_empty(0), STAGES, 1, CONSUMER_WARPS);
+        init_ring(v_full(0), v_empty(0), STAGES, 1, CONSUMER_WARPS);
+        init_ring(tile_full(0), tile_empty(0), TILE_SLOTS, 1, CONSUMER_WARPS + 2);
         //% if budget.drawn_ahead then
-        mbarrier_init(ticket_full(), 1);
-        mbarrier_init(ticket_empty(), 1);
+        init_ring(ticket_full(), ticket_empty(), 1, 1, 1);
         //% end -- drawn_ahead
         mbarrier_init_fence();
     }
@@ -212,9 +201,6 @@ struct Consumer {
     }
 
   private:
-    DEVICE void arrive(u32 barrier) const {
-        if (lane_index() == 0) mbarrier_arrive(barrier);
-    }
     // Groups issue their products in rotation, each all of one step's before the next may.
     DEVICE void turn_wait() const { named_barrier_sync(1 + group, 2 * GROUP_THREADS); }
     DEVICE void turn_pass() const {

@@ -70,13 +70,3 @@ template <int ROWS, int COLUMNS> struct Panels {
         }
     };
 };
-
-// A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.
-template <int N> struct Ring {
-    u32 slot = 0, parity = 0;
-
-    DEVICE void advance() {
-        slot = slot + 1 == N ? 0 : slot + 1;
-        parity ^= slot == 0 ? 1 : 0;
-    }
-};

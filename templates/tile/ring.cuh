@@ -1,0 +1,26 @@
+// Rings of buffers in shared memory between warps that fill and warps that read: each slot has a full and an empty barrier.
+
+//% include "ptx/mbarrier.cuh"
+
+// A position in a ring of N slots: the phase to wait for alternates with every round.
+template <int N> struct Ring {
+    u32 slot = 0, parity = 0;
+
+    DEVICE void advance() {
+        slot = slot + 1 == N ? 0 : slot + 1;
+        parity ^= slot == 0 ? 1 : 0;
+    }
+};
+
+// The barriers of a ring, those of all slots side by side: the arrivals that fill a slot, and those that hand it back.
+DEVICE void init_ring(u32 full, u32 empty, int slots, u32 fill, u32 hand_back) {
+    for (int i = 0; i < slots; i++) {
+        mbarrier_init(full + 8 * i, fill);
+        mbarrier_init(empty + 8 * i, hand_back);
+    }
+}
+
+// One arrival of a warp that has come together.
+DEVICE void arrive(u32 barrier) {
+    if (lane_index() == 0) mbarrier_arrive(barrier);
+}
