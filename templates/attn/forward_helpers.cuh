@@ -103,14 +103,8 @@ struct Loader {
 
     DEVICE void load_qk() const {
         Ring<Q_STAGES> q_ring;
-        Ring<TILE_SLOTS> tiles;
         Ring<STAGES> ring;
-        for (;; tiles.advance()) {
-            mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
-            const Tile &tile = tile_slot(tiles.slot);
-            if (!tile.more) break;
-            const int begin = tile.begin, end = tile.end;
-            const Keys keys = keys_of(tile);
+        visit_tiles([&](const Tile &tile, int begin, int end, const Keys &keys) {
             load<KTile>(keys, args.k, begin, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
 #pragma unroll 1
             for (int group = 0; group < CONSUMERS; group++) {
@@ -125,23 +119,15 @@ struct Loader {
 #pragma unroll 1
             for (int i = begin + 1; i < end; i++)
                 load<KTile>(keys, args.k, i, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
-            mbarrier_arrive(barriers.tile_empty(tiles.slot));
-        }
+        });
     }
     DEVICE void load_v() const {
-        Ring<TILE_SLOTS> tiles;
         Ring<STAGES> ring;
-        for (;; tiles.advance()) {
-            mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
-            const Tile &tile = tile_slot(tiles.slot);
-            if (!tile.more) break;
-            const int begin = tile.begin, end = tile.end;
-            const Keys keys = keys_of(tile);
+        visit_tiles([&](const Tile &, int begin, int end, const Keys &keys) {
 #pragma unroll 1
             for (int i = begin; i < end; i++)
                 load<VTile>(keys, args.v, i, V_OFFSET, barriers.v_full(ring.slot), barriers.v_empty(ring.slot), ring);
-            mbarrier_arrive(barriers.tile_empty(tiles.slot));
-        }
+        });
     }
 
   private:
@@ -149,9 +135,16 @@ struct Loader {
         i64 begin;
         int count, head, batch;
     };
-    DEVICE Keys keys_of(const Tile &tile) const {
-        const Sequence &s = tile.sequence;
-        return {s.k_begin, s.k_len, tile.head / args.group, s.k_batch};
+    // Visit: (tile, its key tiles' begin and end, keys).
+    template <class Visit> DEVICE void visit_tiles(Visit visit) const {
+        for (Ring<TILE_SLOTS> tiles;; tiles.advance()) {
+            mbarrier_wait(barriers.tile_full(tiles.slot), tiles.parity);
+            const Tile &tile = tile_slot(tiles.slot);
+            if (!tile.more) break;
+            const Sequence &s = tile.sequence;
+            visit(tile, tile.begin, tile.end, Keys{s.k_begin, s.k_len, tile.head / args.group, s.k_batch});
+            mbarrier_arrive(barriers.tile_empty(tiles.slot));
+        }
     }
     // Key tile i into the next slot of its ring.
     template <typename T> DEVICE void load(const Keys &keys, const TensorMap &map, int i, int offset, u32 full,
