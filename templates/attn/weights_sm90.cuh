@@ -15,8 +15,8 @@
 
 constexpr bool WHOLE_WEIGHTS = $(budget.whole_weights);
 constexpr bool MAY_BE_COARSE = $(dtype == "bf16");
-constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
-constexpr u32 UNIT_PAIR = $(dtype == "bf16" and "0x78007800u" or "0x3C003C00u");  // WEIGHT_UNIT twice, as fp16
+constexpr float LEAST_FINE = -14.0f;    // exponents below are subnormal in fp16
+constexpr u32 UNIT_PAIR = 0x3C003C00u;  // 1 twice, as fp16
 
 using Scores = float[TILE_M / 2];
 using Weights = u32[TILE_M / 16][4];  // operands of A: columns 16 k ... of an accumulator, packed, are fragment k
@@ -135,9 +135,16 @@ struct Weigher {
             for (int i = 0; i < TILE_M / 2; i += 2)
                 p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
         } else {
+//% if dtype == "bf16" then
+#pragma unroll
+            for (int i = 0; i < TILE_M / 2; i += 2) {
+                p[i / 8][i / 2 % 4] = pack_fp16_finite(s[i], s[i + 1]);  // twice the unit at most
+            }
+            //% else
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2)
                 p[i / 8][i / 2 % 4] = min_fp16x2(pack_fp16(s[i], s[i + 1]), UNIT_PAIR);
+            //% end -- dtype
         }
         return coarse;
     }

@@ -45,6 +45,12 @@ DEVICE u32 pack_fp16(float lo, float hi) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
     return y;
 }
+// cvt.rn.satfinite.f16x2.f32, sm_80, ISA 8.1: what exceeds 65504 becomes that; a NaN stays one.
+DEVICE u32 pack_fp16_finite(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
 // cvt.f32.f16, sm_53, ISA 4.0.
 DEVICE float unpack_fp16(u16 bits) {
     float y;

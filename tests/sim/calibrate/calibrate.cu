@@ -50,6 +50,7 @@ struct Calibrate : Bench {
         put(at + 6, unpack_fp16(static_cast<u16>(float_to_bits(b) >> 9)));
         put(at + 7, unpack_bf16(static_cast<u16>(float_to_bits(b) >> 16)));
         put(at + 8, min_fp16x2(pack_fp16(x, y), pack_fp16(y, x)));
+        put(at + 9, pack_fp16_finite(x * 1e5f, y * 1e5f));
     }
     DEVICE void approximate() const {
         const float x = number(thread + 8);

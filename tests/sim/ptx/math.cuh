@@ -26,6 +26,10 @@ DEVICE u32 pack_bf16(float lo, float hi) { return round_bf16(lo) | round_bf16(hi
 DEVICE u32 pack_fp16(float lo, float hi) {
     return sim_bits<u16>(static_cast<_Float16>(lo)) | static_cast<u32>(sim_bits<u16>(static_cast<_Float16>(hi))) << 16;
 }
+DEVICE u32 pack_fp16_finite(float lo, float hi) {
+    const auto cut = [](float x) { return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x; };
+    return pack_fp16(cut(lo), cut(hi));
+}
 DEVICE float unpack_fp16(u16 bits) { return static_cast<float>(sim_bits<_Float16>(bits)); }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
 
