@@ -101,6 +101,10 @@ static uint64_t address(const void *data) {
     return (uint64_t)(uintptr_t)data;
 }
 
+static uint64_t workspace(const struct call *call) {
+    return address(call->problem->workspace);
+}
+
 static struct kernel_operand operand(const vf_tensor *tensor, bool batched) {
     if (!tensor) return (struct kernel_operand){.data = 0};
     const int64_t *stride = tensor->stride + batched;
@@ -135,7 +139,7 @@ static struct kernel_lengths lengths(const struct call *call, enum call_lengths 
 // Walks the parts as add_schedule laid them out.
 static struct kernel_schedule schedule(const struct call *call, size_t offset, int64_t entries) {
     struct cursor cursor = {offset, false};
-    const uint64_t base = address(call->problem->workspace);
+    const uint64_t base = workspace(call);
     const size_t header = add_part(&cursor, 1, 1, sizeof(struct kernel_schedule_header));
     const size_t first_block = add_part(&cursor, entries + 1, 1, sizeof(int64_t));
     return (struct kernel_schedule){base + header, base + first_block, base + cursor.at};
@@ -168,7 +172,7 @@ static void pack_schedule(const struct call *call, const struct layout *layout, 
         .k_rows = call->rows_k,
         .accumulator_limit = layout->accumulator_rows,
         .share = call->batch > 0 ? divide_up(call->batch, layout->shares) : 1,
-        .parts = layout->shares > 1 ? address(call->problem->workspace) + layout->parts : 0,
+        .parts = layout->shares > 1 ? workspace(call) + layout->parts : 0,
         .tile_m = plan->tile_m,
         .tile_n = plan->tile_n,
         .fill = call->problem->fill == VF_FILL_ZERO,
@@ -176,40 +180,38 @@ static void pack_schedule(const struct call *call, const struct layout *layout, 
     if (call->backward) out->by_k = schedule(call, layout->by_k, layout->entries);
 }
 
+// What a pass's kernels are told in both families, which differ in how they read: the ends of their structs (gen/args.lua).
+#define FORWARD_ARGUMENTS(call, layout)                                                         \
+    .o = of_q(call, CALL_O), .lse = of_rows(call, CALL_LSE),                                    \
+    .schedule = schedule(call, layout->by_q, layout->entries), .heads = (int32_t)call->heads_q, \
+    .group = (int32_t)(call->heads_q / call->heads_k), .window_left = call->window_left,        \
+    .window_right = call->window_right, .scale = call->scale, .softcap = call->softcap
+#define BACKWARD_ARGUMENTS(call, layout)                                                                           \
+    .dq = of_q(call, CALL_DQ), .dk = of_k(call, CALL_DK), .dv = of_k(call, CALL_DV),                               \
+    .schedule = schedule(call, layout->by_k, layout->entries), .stats = workspace(call) + layout->stats,           \
+    .accumulator = workspace(call) + layout->accumulator, .turns = workspace(call) + layout->turns,                \
+    .stat_rows = layout->stat_rows, .accumulator_rows = layout->accumulator_rows, .heads = (int32_t)call->heads_q, \
+    .group = (int32_t)(call->heads_q / call->heads_k), .window_left = call->window_left,                           \
+    .window_right = call->window_right, .scale = call->scale, .softcap = call->softcap
+
 static void pack_forward(const struct call *call, const struct layout *layout, struct kernel_forward_args *out) {
     *out = (struct kernel_forward_args){
         .q = of_q(call, CALL_Q),
         .k = of_k(call, CALL_K),
         .v = of_k(call, CALL_V),
-        .o = of_q(call, CALL_O),
-        .lse = of_rows(call, CALL_LSE),
-        .schedule = schedule(call, layout->by_q, layout->entries),
-        .heads = (int32_t)call->heads_q,
-        .group = (int32_t)(call->heads_q / call->heads_k),
-        .window_left = call->window_left,
-        .window_right = call->window_right,
-        .scale = call->scale,
-        .softcap = call->softcap,
+        FORWARD_ARGUMENTS(call, layout),
     };
 }
 
 static void pack_forward_sm90(const struct call *call, const struct layout *layout,
                               struct kernel_forward_sm90_args *out) {
     *out = (struct kernel_forward_sm90_args){
-        .o = of_q(call, CALL_O),
-        .lse = of_rows(call, CALL_LSE),
-        .schedule = schedule(call, layout->by_q, layout->entries),
-        .heads = (int32_t)call->heads_q,
-        .group = (int32_t)(call->heads_q / call->heads_k),
-        .window_left = call->window_left,
-        .window_right = call->window_right,
-        .scale = call->scale,
-        .softcap = call->softcap,
+        FORWARD_ARGUMENTS(call, layout),
     };
 }
 
 static void pack_pre(const struct call *call, const struct layout *layout, struct kernel_backward_pre_args *out) {
-    const uint64_t base = address(call->problem->workspace);
+    const uint64_t base = workspace(call);
     *out = (struct kernel_backward_pre_args){
         .o = of_q(call, CALL_O),
         .dout = of_q(call, CALL_DOUT),
@@ -227,7 +229,7 @@ static void pack_pre(const struct call *call, const struct layout *layout, struc
 
 static void pack_pre_sm90(const struct call *call, const struct layout *layout,
                           struct kernel_backward_pre_sm90_args *out) {
-    const uint64_t base = address(call->problem->workspace);
+    const uint64_t base = workspace(call);
     *out = (struct kernel_backward_pre_sm90_args){
         .o = of_q(call, CALL_O),
         .dout = of_q(call, CALL_DOUT),
@@ -247,49 +249,19 @@ static void pack_pre_sm90(const struct call *call, const struct layout *layout,
 }
 
 static void pack_backward(const struct call *call, const struct layout *layout, struct kernel_backward_args *out) {
-    const uint64_t base = address(call->problem->workspace);
     *out = (struct kernel_backward_args){
         .q = of_q(call, CALL_Q),
         .k = of_k(call, CALL_K),
         .v = of_k(call, CALL_V),
         .dout = of_q(call, CALL_DOUT),
-        .dq = of_q(call, CALL_DQ),
-        .dk = of_k(call, CALL_DK),
-        .dv = of_k(call, CALL_DV),
-        .schedule = schedule(call, layout->by_k, layout->entries),
-        .stats = base + layout->stats,
-        .accumulator = base + layout->accumulator,
-        .turns = base + layout->turns,
-        .stat_rows = layout->stat_rows,
-        .accumulator_rows = layout->accumulator_rows,
-        .heads = (int32_t)call->heads_q,
-        .group = (int32_t)(call->heads_q / call->heads_k),
-        .window_left = call->window_left,
-        .window_right = call->window_right,
-        .scale = call->scale,
-        .softcap = call->softcap,
+        BACKWARD_ARGUMENTS(call, layout),
     };
 }
 
 static void pack_backward_sm90(const struct call *call, const struct layout *layout,
                                struct kernel_backward_sm90_args *out) {
-    const uint64_t base = address(call->problem->workspace);
     *out = (struct kernel_backward_sm90_args){
-        .dq = of_q(call, CALL_DQ),
-        .dk = of_k(call, CALL_DK),
-        .dv = of_k(call, CALL_DV),
-        .schedule = schedule(call, layout->by_k, layout->entries),
-        .stats = base + layout->stats,
-        .accumulator = base + layout->accumulator,
-        .turns = base + layout->turns,
-        .stat_rows = layout->stat_rows,
-        .accumulator_rows = layout->accumulator_rows,
-        .heads = (int32_t)call->heads_q,
-        .group = (int32_t)(call->heads_q / call->heads_k),
-        .window_left = call->window_left,
-        .window_right = call->window_right,
-        .scale = call->scale,
-        .softcap = call->softcap,
+        BACKWARD_ARGUMENTS(call, layout),
     };
 }
 
@@ -297,7 +269,7 @@ static void pack_post(const struct call *call, const struct layout *layout, stru
     *out = (struct kernel_backward_post_args){
         .dq = of_q(call, CALL_DQ),
         .schedule = schedule(call, layout->by_q, layout->entries),
-        .accumulator = address(call->problem->workspace) + layout->accumulator,
+        .accumulator = workspace(call) + layout->accumulator,
         .accumulator_rows = layout->accumulator_rows,
         .heads = (int32_t)call->heads_q,
         .window_left = call->window_left,
@@ -373,7 +345,7 @@ vf_status launch_check(const struct call *call, const struct variant *check, con
                                      .k_rows = call->rows_k,
                                      .max_q = lengths_longest(call, false),
                                      .max_k = lengths_longest(call, true),
-                                     .report = address(call->problem->workspace),
+                                     .report = workspace(call),
                                  }};
     struct kernel_check_report report = {.fault = 0};
     VF_TRY(launch(call, check, 0, scope, 1, false, &arguments));
