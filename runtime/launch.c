@@ -180,7 +180,7 @@ static void pack_schedule(const struct call *call, const struct layout *layout, 
     if (call->backward) out->by_k = schedule(call, layout->by_k, layout->entries);
 }
 
-// What a pass's kernels are told in both families, which differ in how they read: the ends of their structs (gen/args.lua).
+// What a pass's kernels are told in both families: the ends of their structs (gen/args.lua).
 #define FORWARD_ARGUMENTS(call, layout)                                                         \
     .o = of_q(call, CALL_O), .lse = of_rows(call, CALL_LSE),                                    \
     .schedule = schedule(call, layout->by_q, layout->entries), .heads = (int32_t)call->heads_q, \

@@ -183,21 +183,21 @@ static int run_plan(lua_State *lua) {
     return 0;
 }
 
-static int run_text(lua_State *lua) {
-    struct request *request = lua_touserdata(lua, 1);
-    if (!call_generator(lua, request, "gen.init", request->lines ? "source_with_lines" : "source")) return 0;
+static void answer_text(lua_State *lua, struct request *request, const char *module, const char *function) {
+    if (!call_generator(lua, request, module, function)) return;
     size_t size;
     const char *text = luaL_checklstring(lua, -1, &size);
     buf_append(request->text, text, size);
+}
+
+static int run_text(lua_State *lua) {
+    struct request *request = lua_touserdata(lua, 1);
+    answer_text(lua, request, "gen.init", request->lines ? "source_with_lines" : "source");
     return 0;
 }
 
 static int run_space(lua_State *lua) {
-    struct request *request = lua_touserdata(lua, 1);
-    if (!call_generator(lua, request, "gen.space", "lines")) return 0;
-    size_t size;
-    const char *text = luaL_checklstring(lua, -1, &size);
-    buf_append(request->text, text, size);
+    answer_text(lua, lua_touserdata(lua, 1), "gen.space", "lines");
     return 0;
 }
 

@@ -195,6 +195,23 @@ static void fill_live(const struct case_problem *problem, const struct case_side
     }
 }
 
+void case_call(struct case_tensors *tensors, const vf_tensor view[CASE_TENSORS], vf_problem_args args) {
+    tensors->forward =
+        (vf_forward_args){0, view[CASE_Q], view[CASE_K], view[CASE_V], view[CASE_O], view[CASE_LSE], args};
+    tensors->backward = (vf_backward_args){0,
+                                           view[CASE_Q],
+                                           view[CASE_K],
+                                           view[CASE_V],
+                                           view[CASE_O],
+                                           view[CASE_LSE],
+                                           view[CASE_DOUT],
+                                           view[CASE_DLSE],
+                                           view[CASE_DQ],
+                                           view[CASE_DK],
+                                           view[CASE_DV],
+                                           args};
+}
+
 void case_make(const struct case_problem *problem, struct case_tensors *tensors) {
     *tensors = (struct case_tensors){0};
     uint64_t state = problem->seed;
@@ -227,21 +244,7 @@ void case_make(const struct case_problem *problem, struct case_tensors *tensors)
                  &args.seqused_q);
     side_lengths(&problem->k, problem->batch, tensors->lengths[2], tensors->lengths[3], &args.cu_seqlens_k,
                  &args.seqused_k);
-    const vf_tensor *view = tensors->view;
-    tensors->forward =
-        (vf_forward_args){0, view[CASE_Q], view[CASE_K], view[CASE_V], view[CASE_O], view[CASE_LSE], args};
-    tensors->backward = (vf_backward_args){0,
-                                           view[CASE_Q],
-                                           view[CASE_K],
-                                           view[CASE_V],
-                                           view[CASE_O],
-                                           view[CASE_LSE],
-                                           view[CASE_DOUT],
-                                           view[CASE_DLSE],
-                                           view[CASE_DQ],
-                                           view[CASE_DK],
-                                           view[CASE_DV],
-                                           args};
+    case_call(tensors, tensors->view, args);
 }
 
 void case_free(struct case_tensors *tensors) {

@@ -73,6 +73,8 @@ struct case_tensors {
 struct case_problem case_random(uint64_t seed, int64_t longest);
 
 void case_make(const struct case_problem *problem, struct case_tensors *tensors);
+// The arguments of both passes for such tensors, which case_make has made of all.
+void case_call(struct case_tensors *tensors, const vf_tensor view[CASE_TENSORS], vf_problem_args args);
 void case_free(struct case_tensors *tensors);
 
 // Whether everything holds; on the terminal what does not.

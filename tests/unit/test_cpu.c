@@ -135,20 +135,7 @@ static void alone(const struct case_problem *problem, struct case_tensors *tenso
         args.cu_seqlens_q = (vf_tensor){lengths, VF_INT64, 1, {2}, {1}};
         args.cu_seqlens_k = (vf_tensor){lengths + 2, VF_INT64, 1, {2}, {1}};
     }
-    tensors->forward =
-        (vf_forward_args){0, view[CASE_Q], view[CASE_K], view[CASE_V], view[CASE_O], view[CASE_LSE], args};
-    tensors->backward = (vf_backward_args){0,
-                                           view[CASE_Q],
-                                           view[CASE_K],
-                                           view[CASE_V],
-                                           view[CASE_O],
-                                           view[CASE_LSE],
-                                           view[CASE_DOUT],
-                                           view[CASE_DLSE],
-                                           view[CASE_DQ],
-                                           view[CASE_DK],
-                                           view[CASE_DV],
-                                           args};
+    case_call(tensors, view, args);
 }
 
 // R2: a sequence gives the same bits in its batch and alone.

@@ -1,42 +1,7 @@
 // test_exhaustion.c - host memory that ends at any allocation of opening, preparing, calling, planning and explaining: a status,
 // nothing left behind, and all of it works again afterwards. On the stub driver.
+#include "starved.h"
 #include "stub_context.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define OWN_ALLOCATOR 0  // the sanitizer has one already
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define OWN_ALLOCATOR 0
-#endif
-#endif
-#if !defined(OWN_ALLOCATOR) && defined(__GLIBC__)
-#define OWN_ALLOCATOR 1
-#endif
-
-static long allowed = -1;  // allocations until memory ends; -1: never
-
-#if OWN_ALLOCATOR
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *old, size_t size);
-
-static bool ended(void) {
-    if (allowed > 0) allowed--;
-    return allowed == 0;
-}
-
-void *malloc(size_t size) {
-    return ended() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) {
-    return ended() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size) {
-    return ended() ? NULL : __libc_realloc(old, size);
-}
-#endif
 
 // What an open context is asked besides.
 static vf_status questions(void) {
@@ -70,10 +35,10 @@ static bool is_sober(vf_status status) {
 static void starve(vf_status (*step)(void)) {
     for (long n = 1; n < 1000000; n += 1 + n / 30) {
         stub_reset();
-        allowed = n;
+        starved_left = n;
         const vf_status status = step();
-        const bool enough = allowed > 0;
-        allowed = -1;
+        const bool enough = starved_left > 0;
+        starved_left = -1;
         ck_assert_msg(status == VF_OK || is_sober(status), "%ld: %s, %s", n, vf_status_name(status), vf_last_error());
         ck_assert_msg(stub.libraries == 0 && stub.programs == 0 && stub.retained == 0 && stub.depth == 0,
                       "%ld: left behind", n);
@@ -86,7 +51,7 @@ static void starve(vf_status (*step)(void)) {
 }
 
 START_TEST(memory_ends_anywhere) {
-    if (!OWN_ALLOCATOR) {
+    if (!STARVED) {
         unit_skip("memory that ends: not under a sanitizer");
         return;
     }

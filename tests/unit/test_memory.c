@@ -3,43 +3,8 @@
 #include "cache.h"
 #include "fs.h"
 #include "source.h"
+#include "starved.h"
 #include "unit.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define OWN_ALLOCATOR 0  // the sanitizer has one already
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define OWN_ALLOCATOR 0
-#endif
-#endif
-#if !defined(OWN_ALLOCATOR) && defined(__GLIBC__)
-#define OWN_ALLOCATOR 1
-#endif
-
-static long allowed = -1;  // allocations until memory ends; -1: never
-
-#if OWN_ALLOCATOR
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *old, size_t size);
-
-static bool ended(void) {
-    if (allowed > 0) allowed--;
-    return allowed == 0;
-}
-
-void *malloc(size_t size) {
-    return ended() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) {
-    return ended() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size) {
-    return ended() ? NULL : __libc_realloc(old, size);
-}
-#endif
 
 static struct source *source;
 static struct cache *cache;
@@ -105,10 +70,10 @@ static vf_status use_cache(void) {
 // Runs `step` with memory that ends after 0, 1, 2 ... allocations, until there is enough.
 static void starve(vf_status (*step)(void)) {
     for (long n = 1; n < 100000; n += 1 + n / 50) {
-        allowed = n;
+        starved_left = n;
         vf_status status = step();
-        bool enough = allowed > 0;
-        allowed = -1;
+        bool enough = starved_left > 0;
+        starved_left = -1;
         ck_assert_msg(!status || status == VF_ERROR_OUT_OF_MEMORY, "%ld: %s", n, vf_last_error());
         if (enough) {
             ck_assert_int_eq(status, VF_OK);
@@ -119,7 +84,7 @@ static void starve(vf_status (*step)(void)) {
 }
 
 START_TEST(memory_ends_anywhere) {
-    if (!OWN_ALLOCATOR) {
+    if (!STARVED) {
         unit_skip("memory that ends: not under a sanitizer");
         return;
     }
