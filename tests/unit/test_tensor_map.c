@@ -109,6 +109,21 @@ START_TEST(packed_and_batched) {
 }
 END_TEST
 
+START_TEST(an_output_that_the_copy_engine_stores) {
+    set_up();
+    vf_context *context = stub_open();
+    const vf_forward_args args = sample_forward(stub_first);
+    unit_ok(vf_dev_force(
+        context, "family=sm90 tile_m=128 tile_n=64 stages=2 blocks_per_sm=1 consumers=2 output_stages=1", NULL));
+    unit_ok(vf_forward(context, &args));
+    check_forward(&args);
+    const struct stub_map output = map_of(&main_launch()->arguments.forward_sm90.output);
+    check_map(&output, &args.o, 16);
+    stub_close(context);
+    stub_tear_down();
+}
+END_TEST
+
 START_TEST(the_backward) {
     set_up();
     vf_context *context = stub_open();
@@ -382,7 +397,7 @@ START_TEST(boxes_as_text) {
 }
 END_TEST
 
-UNIT_MAIN("tensor_map", packed_and_batched, the_backward, a_stride_that_is_never_used_may_be_any,
-          an_empty_operand_has_a_map_too, operands_out_of_reach, more_rows_than_coordinates_count,
-          a_driver_without_maps, other_architectures_need_no_excuse, forced_where_it_cannot_serve,
-          a_plan_keeps_to_its_kind, a_failing_call, boxes_as_text)
+UNIT_MAIN("tensor_map", packed_and_batched, an_output_that_the_copy_engine_stores, the_backward,
+          a_stride_that_is_never_used_may_be_any, an_empty_operand_has_a_map_too, operands_out_of_reach,
+          more_rows_than_coordinates_count, a_driver_without_maps, other_architectures_need_no_excuse,
+          forced_where_it_cannot_serve, a_plan_keeps_to_its_kind, a_failing_call, boxes_as_text)
