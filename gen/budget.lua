@@ -202,9 +202,6 @@ function budget.bwd_sm90(r)
   end
   if r.stages < 2 then return nil, name .. ": the next tile of q is needed before the last one is done with; 2 stages" end
   if r.alternate and wide then return nil, name .. ": both warpgroups need each other where they have the same keys; alternate=0" end
-  if cluster == 2 and r.head_dim % 128 ~= 0 and (r.head_dim > 64 or r.head_dim % 16 ~= 0) then
-    return nil, name .. ": two blocks share the columns of dQ: head_dim 128, 256 or a multiple of 16 up to 64"
-  end
   -- dK and dV, S or dP, P packed. Wide: a group has about half the columns.
   local kept = wide and (r.head_dim + 127) // 128 * 64 + (r.head_dim_v + 127) // 128 * 64 or r.head_dim + r.head_dim_v
   local accumulators = kept // 2 + r.tile_m // 2 + r.tile_m // 4
@@ -259,8 +256,9 @@ function budget.bwd_sm90(r)
   local dk, dv = r.head_dim, r.head_dim_v
   local dk_first, dv_first = dk, dv
   if wide then dk_first, dv_first = (dk + 63) // 128 * 64, math.min((dv + 127) // 128 * 64, dv) end -- templates/attn/backward_wide.cuh
-  local joint = cluster == 2 and math.min(dk // 2, 64) or 0
-  for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64, joint } do
+  local panels = (dk + 63) // 64
+  local divided = cluster == 2 and panels % 2 == 1 and (dk - (panels - 1) * 64 + 15) // 16 * 8 or 0 -- templates/bwd_sm90.cu
+  for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64, divided } do
     if columns > 0 and not seen[columns] then
       seen[columns] = true
       table.insert(facts.wgmma_columns, columns)

@@ -74,11 +74,15 @@ using QTile = Panels<TILE_M, HEAD_DIM>;
 using DoutTile = Panels<TILE_M, HEAD_DIM_V>;
 using DsTile = Panels<OWN_KEYS, TILE_M>;  // [key][query]
 //% if budget.cluster == 2 then
-// Of a shared piece a block sums columns rank * DQ_COLUMNS ... of dQ: half of a single panel, else half of the panels.
-constexpr int DQ_COLUMNS = HEAD_DIM / 2;
-constexpr int DQ_PANELS = (DQ_COLUMNS + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-static_assert(DQ_COLUMNS % PANEL_COLUMNS == 0 || (QTile::COUNT == 1 && DQ_COLUMNS % 8 == 0), "halves of equal panels");
-constexpr int PEER_K_BYTES = DQ_PANELS * KTile::PANEL_BYTES;  // these columns of the other block's keys
+// Of a shared piece each block sums half of the panels of dQ, the first block the first ones. Of an odd number the last is divided.
+constexpr int DQ_WHOLE = QTile::COUNT / 2;                                           // panels that are one block's
+constexpr int DQ_PANELS = (QTile::COUNT + 1) / 2;                                    // panels of which it has columns
+constexpr int DQ_DIVIDED = (HEAD_DIM - DQ_WHOLE * 2 * PANEL_COLUMNS + 15) / 16 * 8;  // its columns of the last
+constexpr int PEER_K_BYTES = DQ_PANELS * KTile::PANEL_BYTES;                         // of the other block's keys
+// Whether the second block's columns go on beyond HEAD_DIM: zeros that nobody stores.
+constexpr bool DQ_CLIPPED = HEAD_DIM % (QTile::COUNT % 2 == 0 ? PANEL_COLUMNS : 16) != 0;
+//% else
+constexpr bool DQ_CLIPPED = false;
 //% end -- cluster
 constexpr int STATISTICS_BYTES = TILE_M * 16;
 

@@ -44,9 +44,9 @@ struct Accumulator {
         if (last && !first) wait_turn();  // all others have added
         //% if budget.cluster == 2 then
         if (piece.joint) {
-            const int column = static_cast<int>(cluster_rank()) * DQ_COLUMNS;
-            joint_panel<0>(piece, head, tile, first, last, sum, column);
-            if constexpr (DQ_PANELS > 1) joint_panel<1>(piece, head, tile, first, last, sum, column);
+            const int rank = static_cast<int>(cluster_rank());
+            joint_panel<0>(piece, head, tile, first, last, sum, rank);
+            if constexpr (DQ_PANELS > 1) joint_panel<1>(piece, head, tile, first, last, sum, rank);
         } else {
             own_panels(piece, head, tile, first, last, sum);
         }
@@ -93,15 +93,19 @@ struct Accumulator {
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
     //% if budget.cluster == 2 then
-    // Columns `half` + 64 * PANEL ... over the keys of both blocks, this one's first.
+    // This block's columns of a panel over the keys of both blocks, its own first.
     template <int PANEL>
-    DEVICE void joint_panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum, int half) {
-        constexpr int COLUMNS = DQ_COLUMNS < PANEL_COLUMNS ? DQ_COLUMNS : PANEL_COLUMNS;
+    DEVICE void joint_panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum, int rank) {
+        constexpr bool DIVIDED = PANEL == DQ_WHOLE;
+        constexpr int COLUMNS = DIVIDED ? DQ_DIVIDED : PANEL_COLUMNS;
+        constexpr int FIRST = DIVIDED ? DQ_WHOLE * 2 * PANEL_COLUMNS : PANEL * PANEL_COLUMNS;
+        constexpr int STRIDE = DIVIDED ? DQ_DIVIDED : DQ_WHOLE * PANEL_COLUMNS;
         float dq[COLUMNS / 2];
-        const int column = half + PANEL * PANEL_COLUMNS;
+        const int column = FIRST + rank * STRIDE;
+        const int real = DQ_CLIPPED ? smaller(COLUMNS, HEAD_DIM - column) : COLUMNS;
         const u32 inside = column % PANEL_COLUMNS * 2;  // bytes, of the panel
         sum += static_cast<i64>(column / 8) * BLOCK_FLOATS;
-        begin<COLUMNS>(dq, sum, first, last);
+        begin<COLUMNS>(dq, sum, first, last, real);
         if (PANEL == 0) {
             // Every step is a phase of the other block's dS, with bytes or, where pieces are not shared, without. It begins behind the wait for
             // this block's dS, before which no warp can still wait for the phase before.
@@ -122,16 +126,19 @@ struct Accumulator {
         wgmma_wait<0>();
         pin(dq);
         if (PANEL == DQ_PANELS - 1) arrive_everywhere(barriers.ds_empty(ds_ring.slot));
-        end<COLUMNS>(dq, piece, head, tile, first, last, sum, column);
+        end<COLUMNS>(dq, piece, head, tile, first, last, sum, column, real);
     }
     //% end -- cluster
 
-    // What is added to: the sum in memory, if this block is the last that adds to it, or zeros.
-    template <int COLUMNS> DEVICE void begin(float (&dq)[COLUMNS / 2], const float *sum, bool first, bool last) const {
+    // What is added to: the sum in memory, if this block is the last that adds to it, or zeros. real: columns that dQ has, of COLUMNS.
+    template <int COLUMNS>
+    DEVICE void begin(float (&dq)[COLUMNS / 2], const float *sum, bool first, bool last, int real = COLUMNS) const {
         if (last && !first) {
 #pragma unroll
             for (int c = 0; c < COLUMNS / 8; c++) {
-                const Float4 v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
+                Float4 v = {0, 0, 0, 0};
+                if (!DQ_CLIPPED || 8 * c < real)
+                    v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
                 dq[4 * c] = v.x;
                 dq[4 * c + 1] = v.y;
                 dq[4 * c + 2] = v.z;
@@ -150,7 +157,7 @@ struct Accumulator {
                                                   descriptor_plus(k, KTile::columns_step(i)), 1);
     }
     template <int COLUMNS> DEVICE void end(const float (&dq)[COLUMNS / 2], const Piece &piece, int head, int tile,
-                                           bool first, bool last, float *sum, int column) const {
+                                           bool first, bool last, float *sum, int column, int real = COLUMNS) const {
         if (last) {
             const Sequence &s = piece.sequence;
             const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
@@ -158,17 +165,20 @@ struct Accumulator {
             if (s.k_len == 0) return;  // nothing is this block's
             //% end -- cluster
             store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
-                              args.scale / WEIGHT_UNIT);
+                              args.scale / WEIGHT_UNIT, real);
             return;
         }
         if (first) {
 #pragma unroll
             for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
-                store(reinterpret_cast<Float4 *>(sum), Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+                if (!DQ_CLIPPED || 8 * c < real)
+                    store(reinterpret_cast<Float4 *>(sum),
+                          Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         } else {
 #pragma unroll
             for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
-                reduce_add(sum, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+                if (!DQ_CLIPPED || 8 * c < real)
+                    reduce_add(sum, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         }
     }
 

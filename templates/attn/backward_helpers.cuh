@@ -192,9 +192,13 @@ struct Loader {
         mbarrier_arrive_expect(full, KTile::BYTES + (piece.joint ? PEER_K_BYTES : 0));
         if (piece.joint) {
             const int first = piece.block * TILE_N + OWN_KEYS - piece.own_row;
-            const int panel = QTile::COUNT == 1 ? 0 : static_cast<int>(cluster_rank()) * DQ_PANELS;
-            KTile::template load_panels<DQ_PANELS>(shared + PEER_K_OFFSET + k_ring.slot * PEER_K_BYTES, args.k, full,
-                                                   panel, s.k_begin, first, s.k_len, piece.key_head, s.k_batch);
+            const u32 to = shared + PEER_K_OFFSET + k_ring.slot * PEER_K_BYTES;
+            if constexpr (DQ_WHOLE > 0)
+                KTile::template load_panels<DQ_WHOLE>(to, args.k, full, static_cast<int>(cluster_rank()) * DQ_WHOLE,
+                                                      s.k_begin, first, s.k_len, piece.key_head, s.k_batch);
+            if constexpr (DQ_PANELS > DQ_WHOLE)
+                KTile::template load_panels<1>(to + DQ_WHOLE * KTile::PANEL_BYTES, args.k, full, QTile::COUNT - 1,
+                                               s.k_begin, first, s.k_len, piece.key_head, s.k_batch);
         }
         //% else
         mbarrier_arrive_expect(full, KTile::BYTES);

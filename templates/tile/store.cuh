@@ -14,9 +14,10 @@ DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
     return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
 }
 
-// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`.
-template <int COUNT>
-DEVICE void store_accumulator(const Rows &out, int column, int row, int limit, const float (&d)[COUNT], float factor) {
+// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`. real: columns
+// that the rows have there, a multiple of 8.
+template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, int row, int limit,
+                                                   const float (&d)[COUNT], float factor, int real = COUNT * 2) {
     constexpr int COLUMNS = COUNT * 2;
     const int own = lane_index() % 4 * 8;
 #pragma unroll
@@ -31,7 +32,7 @@ DEVICE void store_accumulator(const Rows &out, int column, int row, int limit, c
                 if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
             }
             const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
-            if (row + 8 * half < limit && c + own < COLUMNS) store(reinterpret_cast<Vector4 *>(at + c), line);
+            if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
         }
     }
 }

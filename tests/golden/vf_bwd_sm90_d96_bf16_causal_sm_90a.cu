@@ -157,6 +157,12 @@ DEVICE u32 pack_fp16(float lo, float hi) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
     return y;
 }
+// cvt.rn.satfinite.f16x2.f32, sm_80, ISA 8.1: what exceeds 65504 becomes that; a NaN stays one.
+DEVICE u32 pack_fp16_finite(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
 // cvt.f32.f16, sm_53, ISA 4.0.
 DEVICE float unpack_fp16(u16 bits) {
     float y;
@@ -350,6 +356,7 @@ struct ForwardSm90Args {
     TensorMap q;  // maps: boxes of rows as the kernel's plan lists them, 64 columns, 128-byte swizzle
     TensorMap k;
     TensorMap v;
+    TensorMap output;  // of o, where the plan lists it
     Operand o;
     Operand lse;  // float32; data null: not wanted
     Schedule schedule;  // by q
@@ -359,8 +366,6 @@ struct ForwardSm90Args {
     i32 window_right;
     f32 scale;  // softmax_scale
     f32 softcap;
-    i64 reserved[2];
-    TensorMap output;  // of o, where the plan lists one
 };
 static_assert(sizeof(ForwardSm90Args) == 640, "ORDER args");
 struct BackwardPreArgs {
@@ -682,8 +687,8 @@ struct Mask {
 
 
 // Weights are WEIGHT_UNIT times what they should be, and so is all that comes of them, up to the outputs' last multiplication: as fp16, in which
-// they wait for their gradient, none that matters is then subnormal. The unit is 1 where results are fp16, which could overflow, and in wide heads,
-// whose weights wait otherwise.
+// they wait for their gradient, none that matters is then subnormal. The unit is 1 where results are fp16, which could overflow, and where weights
+// wait otherwise.
 constexpr float WEIGHT_SHIFT = 15.0f;
 constexpr float WEIGHT_UNIT = 32768.0f;
 
@@ -743,8 +748,8 @@ DEVICE float unpack(u16 bits) { return unpack_bf16(bits); }
 
 constexpr bool WHOLE_WEIGHTS = false;
 constexpr bool MAY_BE_COARSE = true;
-constexpr float LEAST_FINE = -14.0f;  // exponents below are subnormal in fp16
-constexpr u32 UNIT_PAIR = 0x78007800u;  // WEIGHT_UNIT twice, as fp16
+constexpr float LEAST_FINE = -14.0f;    // exponents below are subnormal in fp16
+constexpr u32 UNIT_PAIR = 0x3C003C00u;  // 1 twice, as fp16
 
 using Scores = float[TILE_M / 2];
 using Weights = u32[TILE_M / 16][4];  // operands of A: columns 16 k ... of an accumulator, packed, are fragment k
@@ -800,26 +805,40 @@ struct Weigher {
         }
         hide(s, -infinity());
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) {
-            s[i] = ex2(s[i]);
-            if constexpr (WHOLE_WEIGHTS) s[i] = min_nan(s[i], WEIGHT_UNIT);
-        }
+        for (int i = 0; i < TILE_M / 2; i++) s[i] = ex2(s[i]);
         if constexpr (WHOLE_WEIGHTS) {
+            pack_whole(s, p);
+            if (unlikely(warp_any(doubled(p)))) {
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+                for (int i = 0; i < TILE_M / 2; i++) s[i] = min_nan(s[i], WEIGHT_UNIT);
+                pack_whole(s, p);
+            }
         } else if (coarse) {
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2)
                 p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
         } else {
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2)
-                p[i / 8][i / 2 % 4] = min_fp16x2(pack_fp16(s[i], s[i + 1]), UNIT_PAIR);
+            for (int i = 0; i < TILE_M / 2; i += 2) {
+                p[i / 8][i / 2 % 4] = pack_fp16_finite(s[i], s[i + 1]);  // twice the unit at most
+            }
         }
         return coarse;
     }
 
   private:
+    static DEVICE void pack_whole(const Scores &s, Weights &p) {
+#pragma unroll
+        for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
+    }
+    // Whether a weight is 2 or more, or a NaN: bit 14 then, in both 16-bit types. A third of what cutting every weight costs.
+    static DEVICE bool doubled(const Weights &p) {
+        static_assert(!WHOLE_WEIGHTS || WEIGHT_UNIT == 1.0f, "the bit tells multiples of 1");
+        u32 bits = 0;
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++) bits |= p[k][0] | p[k][1] | p[k][2] | p[k][3];
+        return (bits & 0x40004000u) != 0;
+    }
     // The lowest of a thread's exponents, if it is negative: as bits, negative numbers are above others and in reverse.
     static DEVICE float lowest(const Scores &s) {
         u32 bits = 0;
@@ -1122,12 +1141,15 @@ template <int ROWS, int COLUMNS> struct Panels {
     // thread; the barrier expects BYTES.
     static DEVICE void load(u32 shared, const TensorMap &map, u32 barrier, i64 begin, int first, int limit, int head,
                             int batch) {
-        first = smaller(first, limit - 1);
-        const int count = smaller(limit - first, ROWS);
-        const int row = static_cast<int>(begin) + first + count;
+        load_panels<COUNT>(shared, map, barrier, 0, begin, first, limit, head, batch);
+    }
+    // Some panels of it, from `panel` on.
+    template <int PANELS> static DEVICE void load_panels(u32 shared, const TensorMap &map, u32 barrier, int panel,
+                                                         i64 begin, int first, int limit, int head, int batch) {
+        const Box box(begin, first, limit);
 #pragma unroll
-        for (int panel = 0; panel < COUNT; panel++)
-            tma_load_5d(shared + panel * PANEL_BYTES, map, barrier, panel * PANEL_COLUMNS, ROWS - count, row, head,
+        for (int i = 0; i < PANELS; i++)
+            tma_load_5d(shared + i * PANEL_BYTES, map, barrier, (panel + i) * PANEL_COLUMNS, box.skipped, box.row, head,
                         batch);
     }
 
@@ -1137,9 +1159,24 @@ template <int ROWS, int COLUMNS> struct Panels {
     // As an operand whose columns are its N index, contracted over rows: the descriptor of rows 16 * step ...
     static DEVICE u64 columns_operand(u32 shared) { return matrix_descriptor(shared, PANEL_BYTES); }
     static constexpr u32 columns_step(int step) { return step * 16 * PANEL_PITCH; }
-};
 
-// A position in a ring of N slots, each with a barrier: the phase to wait for alternates with every round.
+  private:
+    // Where the rows stand in the map's two dimensions.
+    struct Box {
+        int skipped, row;
+
+        DEVICE Box(i64 begin, int first, int limit) {
+            first = smaller(first, limit - 1);
+            const int count = smaller(limit - first, ROWS);
+            skipped = ROWS - count;
+            row = static_cast<int>(begin) + first + count;
+        }
+    };
+};
+// Rings of buffers in shared memory between warps that fill and warps that read: each slot has a full and an empty barrier.
+
+
+// A position in a ring of N slots: the phase to wait for alternates with every round.
 template <int N> struct Ring {
     u32 slot = 0, parity = 0;
 
@@ -1148,6 +1185,19 @@ template <int N> struct Ring {
         parity ^= slot == 0 ? 1 : 0;
     }
 };
+
+// The barriers of a ring, those of all slots side by side: the arrivals that fill a slot, and those that hand it back.
+DEVICE void init_ring(u32 full, u32 empty, int slots, u32 fill, u32 hand_back) {
+    for (int i = 0; i < slots; i++) {
+        mbarrier_init(full + 8 * i, fill);
+        mbarrier_init(empty + 8 * i, hand_back);
+    }
+}
+
+// One arrival of a warp that has come together.
+DEVICE void arrive(u32 barrier) {
+    if (lane_index() == 0) mbarrier_arrive(barrier);
+}
 // Rows of operands in global memory. Every offset is 64-bit from its first multiplication.
 
 
@@ -1180,9 +1230,10 @@ DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
     return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
 }
 
-// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`.
-template <int COUNT>
-DEVICE void store_accumulator(const Rows &out, int column, int row, int limit, const float (&d)[COUNT], float factor) {
+// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`. real: columns
+// that the rows have there, a multiple of 8.
+template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, int row, int limit,
+                                                   const float (&d)[COUNT], float factor, int real = COUNT * 2) {
     constexpr int COLUMNS = COUNT * 2;
     const int own = lane_index() % 4 * 8;
 #pragma unroll
@@ -1197,7 +1248,7 @@ DEVICE void store_accumulator(const Rows &out, int column, int row, int limit, c
                 if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
             }
             const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
-            if (row + 8 * half < limit && c + own < COLUMNS) store(reinterpret_cast<Vector4 *>(at + c), line);
+            if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
         }
     }
 }
@@ -1296,14 +1347,7 @@ DEVICE void mma_m16n8k8_fp16(float (&c)[4], u32 a0, u32 a1, u32 b0) {
 }
 // Order between blocks and between kernels.
 
-// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value is `expected`. One lane waits, then a warp sync.
-DEVICE void global_wait_equal(const u32 *address, u32 expected) {
-    u32 value;
-    do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-    } while (value != expected);
-}
-// The same, until the value is no less than `expected`.
+// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value, which only grows, is no less than `expected`. One lane waits, then a warp sync.
 DEVICE void global_wait_at_least(const u32 *address, u32 expected) {
     u32 value;
     do {
@@ -1389,6 +1433,7 @@ using VTile = Panels<OWN_KEYS, HEAD_DIM_V>;
 using QTile = Panels<TILE_M, HEAD_DIM>;
 using DoutTile = Panels<TILE_M, HEAD_DIM_V>;
 using DsTile = Panels<OWN_KEYS, TILE_M>;  // [key][query]
+constexpr bool DQ_CLIPPED = false;
 constexpr int STATISTICS_BYTES = TILE_M * 16;
 
 constexpr int Q_STAGES = STAGES;
@@ -1520,31 +1565,19 @@ struct Barriers {
     DEVICE u32 request() const { return added(TURN_STAGES); }
 
     DEVICE void initialise() const {
-        both(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
-        both(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
-        both(k_full(0), k_empty(0), K_STAGES, 1, 4);
-        both(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        both(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
-        both(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
-        both(turn(0), added(0), TURN_STAGES, 5, 5);
+        init_ring(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
+        init_ring(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
+        init_ring(k_full(0), k_empty(0), K_STAGES, 1, 4);
+        init_ring(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
+        init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
+        init_ring(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
+        init_ring(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
         mbarrier_init_fence();
     }
-
-  private:
-    static DEVICE void both(u32 first, u32 second, int count, u32 first_arrivals, u32 second_arrivals) {
-        for (int i = 0; i < count; i++) {
-            mbarrier_init(first + 8 * i, first_arrivals);
-            mbarrier_init(second + 8 * i, second_arrivals);
-        }
-    }
 };
 
-// One arrival of a warp that has come together.
-DEVICE void arrive(u32 barrier) {
-    if (lane_index() == 0) mbarrier_arrive(barrier);
-}
-// The same on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
+// An arrival of a warp on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
 DEVICE void arrive_everywhere(u32 barrier) {
     arrive(barrier);
 }
@@ -1757,9 +1790,8 @@ struct Turns {
             if (piece.first(tile, args.group)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            wait_for(turn(piece, head, tile),
-                     CLUSTER * static_cast<u32>(ascending(args.group) ? piece.block - adding.begin
-                                                                      : adding.end - 1 - piece.block));
+            const int before = ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block;
+            global_wait_at_least(turn(piece, head, tile), CLUSTER * static_cast<u32>(before));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
             ring.advance();
@@ -1778,9 +1810,6 @@ struct Turns {
     }
 
   private:
-    static DEVICE void wait_for(const u32 *turn, u32 count) {
-        global_wait_equal(turn, count);
-    }
     DEVICE u32 *turn(const Piece &piece, int head, int tile) const {
         return turn_of(args.turns, head, args.accumulator_rows, piece.sequence.accumulator_row, tile);
     }
@@ -1864,12 +1893,15 @@ struct Accumulator {
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
 
-    // What is added to: the sum in memory, if this block is the last that adds to it, or zeros.
-    template <int COLUMNS> DEVICE void begin(float (&dq)[COLUMNS / 2], const float *sum, bool first, bool last) const {
+    // What is added to: the sum in memory, if this block is the last that adds to it, or zeros. real: columns that dQ has, of COLUMNS.
+    template <int COLUMNS>
+    DEVICE void begin(float (&dq)[COLUMNS / 2], const float *sum, bool first, bool last, int real = COLUMNS) const {
         if (last && !first) {
 #pragma unroll
             for (int c = 0; c < COLUMNS / 8; c++) {
-                const Float4 v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
+                Float4 v = {0, 0, 0, 0};
+                if (!DQ_CLIPPED || 8 * c < real)
+                    v = load_relaxed(reinterpret_cast<const Float4 *>(sum + c * BLOCK_FLOATS));
                 dq[4 * c] = v.x;
                 dq[4 * c + 1] = v.y;
                 dq[4 * c + 2] = v.z;
@@ -1888,22 +1920,25 @@ struct Accumulator {
                                                   descriptor_plus(k, KTile::columns_step(i)), 1);
     }
     template <int COLUMNS> DEVICE void end(const float (&dq)[COLUMNS / 2], const Piece &piece, int head, int tile,
-                                           bool first, bool last, float *sum, int column) const {
+                                           bool first, bool last, float *sum, int column, int real = COLUMNS) const {
         if (last) {
             const Sequence &s = piece.sequence;
             const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
             store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
-                              args.scale / WEIGHT_UNIT);
+                              args.scale / WEIGHT_UNIT, real);
             return;
         }
         if (first) {
 #pragma unroll
             for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
-                store(reinterpret_cast<Float4 *>(sum), Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+                if (!DQ_CLIPPED || 8 * c < real)
+                    store(reinterpret_cast<Float4 *>(sum),
+                          Float4{dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         } else {
 #pragma unroll
             for (int c = 0; c < COLUMNS / 8; c++, sum += BLOCK_FLOATS)
-                reduce_add(sum, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
+                if (!DQ_CLIPPED || 8 * c < real)
+                    reduce_add(sum, {dq[4 * c], dq[4 * c + 1], dq[4 * c + 2], dq[4 * c + 3]});
         }
     }
 
@@ -2154,7 +2189,7 @@ struct Compute {
 
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().block * TILE_N + first_row();
+        const int head = piece().key_head, row = piece().first_key() + first_row();
         store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
         store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
     }

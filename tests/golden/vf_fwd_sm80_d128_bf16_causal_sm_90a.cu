@@ -153,6 +153,12 @@ DEVICE u32 pack_fp16(float lo, float hi) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
     return y;
 }
+// cvt.rn.satfinite.f16x2.f32, sm_80, ISA 8.1: what exceeds 65504 becomes that; a NaN stays one.
+DEVICE u32 pack_fp16_finite(float lo, float hi) {
+    u32 y;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    return y;
+}
 // cvt.f32.f16, sm_53, ISA 4.0.
 DEVICE float unpack_fp16(u16 bits) {
     float y;
@@ -340,6 +346,7 @@ struct ForwardSm90Args {
     TensorMap q;  // maps: boxes of rows as the kernel's plan lists them, 64 columns, 128-byte swizzle
     TensorMap k;
     TensorMap v;
+    TensorMap output;  // of o, where the plan lists it
     Operand o;
     Operand lse;  // float32; data null: not wanted
     Schedule schedule;  // by q
@@ -349,8 +356,6 @@ struct ForwardSm90Args {
     i32 window_right;
     f32 scale;  // softmax_scale
     f32 softcap;
-    i64 reserved[2];
-    TensorMap output;  // of o, where the plan lists one
 };
 static_assert(sizeof(ForwardSm90Args) == 640, "ORDER args");
 struct BackwardPreArgs {
@@ -1098,14 +1103,7 @@ DEVICE void store_pair(u16 *to, u32 pair) {
 }
 // Order between blocks and between kernels.
 
-// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value is `expected`. One lane waits, then a warp sync.
-DEVICE void global_wait_equal(const u32 *address, u32 expected) {
-    u32 value;
-    do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-    } while (value != expected);
-}
-// The same, until the value is no less than `expected`.
+// ld.acquire.gpu.global.u32, sm_70, ISA 6.0, until the value, which only grows, is no less than `expected`. One lane waits, then a warp sync.
 DEVICE void global_wait_at_least(const u32 *address, u32 expected) {
     u32 value;
     do {
