@@ -13,10 +13,6 @@ const char *const call_lengths_names[CALL_LENGTHS] = {"cu_seqlens_q", "cu_seqlen
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
 
-bool tensor_present(const vf_tensor *tensor) {
-    return tensor && (tensor->data || tensor->ndim != 0);
-}
-
 bool tensor_empty(const vf_tensor *tensor) {
     for (int i = 0; i < tensor->ndim; i++) {
         if (tensor->shape[i] == 0) return true;
@@ -27,7 +23,7 @@ bool tensor_empty(const vf_tensor *tensor) {
 // ---- calls ---------------------------------------------------------------------------------------------------------
 
 static const vf_tensor *if_present(const vf_tensor *tensor) {
-    return tensor_present(tensor) ? tensor : NULL;
+    return tensor && (tensor->data || tensor->ndim != 0) ? tensor : NULL;
 }
 
 static void take_problem(struct call *call, const vf_problem_args *problem) {
@@ -183,7 +179,7 @@ size_t request_dtype_size(vf_dtype dtype) {
     return 0;
 }
 
-const char *request_mask_name(vf_mask mask) {
+static const char *mask_name(vf_mask mask) {
     return (size_t)mask < ARRAY_LENGTH(mask_names) ? mask_names[mask] : "unknown";
 }
 
@@ -191,8 +187,7 @@ void request_write(const struct request *request, const char *arch, char text[RE
     snprintf(text, REQUEST_TEXT,
              "pass=%s arch=%s dtype=%s head_dim=%d head_dim_v=%d mask=%s softcap=%d aligned=%d deterministic=%d",
              request->backward ? "bwd" : "fwd", arch, request_dtype_name(request->dtype), request->head_dim,
-             request->head_dim_v, request_mask_name(request->mask), request->softcap, request->aligned,
-             request->deterministic);
+             request->head_dim_v, mask_name(request->mask), request->softcap, request->aligned, request->deterministic);
 }
 
 #define OUT_OF_REACH " mapped=0"

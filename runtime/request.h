@@ -81,7 +81,6 @@ enum call_access { CALL_ACCESS_ALIGNED, CALL_ACCESS_MAPPED };
 #define CALL_OBSTACLE 160
 bool call_obstacle(const struct call *call, enum call_tensor tensor, enum call_access access, char *text);
 
-bool tensor_present(const vf_tensor *tensor);
 bool tensor_empty(const vf_tensor *tensor);  // has a dimension of 0
 
 #define REQUEST_TEXT 192
@@ -104,6 +103,5 @@ uint64_t request_key(const struct request *request, const struct sizes *sizes);
 
 const char *request_dtype_name(vf_dtype dtype);  // "bf16"; "none" for a value that is none
 size_t request_dtype_size(vf_dtype dtype);       // bytes; 0 for a value that is none
-const char *request_mask_name(vf_mask mask);
 
 #endif

@@ -221,7 +221,8 @@ static struct slot *slot_of(struct slot *index, size_t size, uint64_t key, uint6
     return &index[at];
 }
 
-const struct variant *variants_find(struct variants *variants, uint64_t key, uint64_t context) {
+// Null if it has not been asked for before.
+static const struct variant *find(struct variants *variants, uint64_t key, uint64_t context) {
     const struct variant *found = NULL;
     pthread_rwlock_rdlock(&variants->lock);
     if (variants->size > 0) found = slot_of(variants->index, variants->size, key, context)->variant;
@@ -229,7 +230,7 @@ const struct variant *variants_find(struct variants *variants, uint64_t key, uin
     return found;
 }
 
-uint64_t variants_key(const struct variants *variants, const struct request *request, const struct sizes *sizes) {
+static uint64_t key_of(const struct variants *variants, const struct request *request, const struct sizes *sizes) {
     return variants->generation << KEY_BITS | request_key(request, sizes);
 }
 
@@ -348,8 +349,8 @@ static vf_status make(struct variants *variants, const struct choice *choice, co
 
 vf_status variants_get(struct variants *variants, const struct request *request, const struct sizes *sizes,
                        const struct scope *scope, CUstream stream, const struct variant **variant) {
-    const uint64_t key = variants_key(variants, request, sizes);
-    *variant = variants_find(variants, key, scope->context);
+    const uint64_t key = key_of(variants, request, sizes);
+    *variant = find(variants, key, scope->context);
     if (*variant) return VF_OK;
     struct choice choice;
     VF_TRY(variants_choose(variants, request, sizes, scope->device->arch, scope->device->name, &choice));
@@ -359,7 +360,7 @@ vf_status variants_get(struct variants *variants, const struct request *request,
 
 vf_status variants_get_check(struct variants *variants, const struct scope *scope, CUstream stream,
                              const struct variant **variant) {
-    *variant = variants_find(variants, CHECK_KEY, scope->context);
+    *variant = find(variants, CHECK_KEY, scope->context);
     if (*variant) return VF_OK;
     struct choice choice = {.origin = "checked mode"};
     snprintf(choice.request, sizeof choice.request, "pass=check arch=%s", scope->device->arch);

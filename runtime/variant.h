@@ -1,8 +1,8 @@
 // variant.h - from a request to the kernels that serve it in one context, ready to launch.
 //
-// A variant is chosen by a configuration row, planned by the generator, and made of kernels. The hot path,
-// variants_find, is one lookup of a number: no text, no allocation, no Lua. Invariant: a variant never changes and
-// lives as long as its table.
+// A variant is chosen by a configuration row, planned by the generator, and made of kernels. The hot path, a variant
+// that variants_get has given before, is one lookup of a number: no text, no allocation, no Lua. Invariant: a variant
+// never changes and lives as long as its table.
 #ifndef VF_VARIANT_H
 #define VF_VARIANT_H
 
@@ -79,10 +79,6 @@ vf_status variants_barred_row(struct variants *variants, const struct request *r
                               const char *arch, const char *device, const struct config_row **row, const char **why);
 
 // ---- variants in a context: inside its scope -----------------------------------------------------------------------
-
-// Null if it has not been asked for before.
-const struct variant *variants_find(struct variants *variants, uint64_t key, uint64_t context);
-uint64_t variants_key(const struct variants *variants, const struct request *request, const struct sizes *sizes);
 
 // Finds, or chooses, makes and remembers. VF_ERROR_CAPTURE if kernels would have to be loaded while `stream` is
 // captured.

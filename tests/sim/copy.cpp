@@ -132,21 +132,8 @@ static void write_global(Copy &copy) {
     for_each_piece(copy, [&](const Piece &piece) {
         const u8 *data = &copy.data[at];
         at += 16;
-        const bool reduce = copy.kind == CopyKind::REDUCE;
-        if (!piece.valid || !global_access(copy.actor(), piece.global, piece.valid,
-                                           reduce ? Effect::REDUCTION : Effect::WRITE, copy.pc))
-            return;
-        if (!reduce) {
+        if (piece.valid && global_access(copy.actor(), piece.global, piece.valid, Effect::WRITE, copy.pc))
             memcpy(piece.global, data, piece.valid);
-            return;
-        }
-        for (u32 i = 0; i < piece.valid; i += 4) {
-            float sum, value;
-            memcpy(&sum, piece.global + i, 4);
-            memcpy(&value, data + i, 4);
-            sum += value;
-            memcpy(piece.global + i, &sum, 4);
-        }
     });
 }
 
@@ -155,7 +142,7 @@ static bool advance(Copy &copy) {
     using Step = void (*)(Copy &);
     static const Step load[] = {load_data, arrive_bytes, nullptr}, store[] = {read_source, write_global, nullptr},
                       peer[] = {read_source, write_peer, arrive_bytes, nullptr};
-    static const Step *const steps[] = {load, store, store, peer};  // ORDER CopyKind
+    static const Step *const steps[] = {load, store, peer};  // ORDER CopyKind
     progress++;
     statistics.copies++;
     TRACE("bulk copy of thread %u, shared %#x: step %u", copy.issuer, copy.shared, copy.steps);
@@ -225,7 +212,7 @@ std::shared_ptr<Copy> copy_new(CopyKind kind, u32 shared, u32 barrier, const voi
 void copy_issue(const std::shared_ptr<Copy> &copy) {
     TRACE("bulk copy: shared %#x, mbarrier %#x of block %u", copy->shared, copy->barrier, copy->target->id);
     block->copies.push_back(copy);
-    if (copy->kind == CopyKind::STORE || copy->kind == CopyKind::REDUCE) {
+    if (copy->kind == CopyKind::STORE) {
         copy->group = self->store_group;
         self->stores.push_back(copy);
     }
@@ -237,27 +224,16 @@ void copy_issue(const std::shared_ptr<Copy> &copy) {
     maybe_yield();
 }
 
-static std::shared_ptr<Copy> new_run(CopyKind kind, u32 shared, const void *global, u32 bytes, u32 barrier,
-                                     const void *pc) {
-    if (bytes % 16 || shared % 16 || reinterpret_cast<size_t>(global) % 16) {
-        find("misaligned bulk copy", pc, nullptr, "%u bytes, shared %#x, global %p", bytes, shared, global);
-        abandon();
-    }
-    auto copy = copy_new(kind, shared, barrier, pc);
-    copy->bytes = bytes;
-    copy->global = static_cast<char *>(const_cast<void *>(global));
-    return copy;
-}
 void bulk_load(u32 shared, const void *global, u32 bytes, u32 barrier) {
     if (!find_mbarrier(barrier, "bulk load", CALLER)) abandon();
-    auto copy = new_run(CopyKind::LOAD, shared, global, bytes, barrier, CALLER);
+    if (bytes % 16 || shared % 16 || reinterpret_cast<size_t>(global) % 16) {
+        find("misaligned bulk copy", CALLER, nullptr, "%u bytes, shared %#x, global %p", bytes, shared, global);
+        abandon();
+    }
+    auto copy = copy_new(CopyKind::LOAD, shared, barrier, CALLER);
+    copy->bytes = bytes;
+    copy->global = static_cast<char *>(const_cast<void *>(global));
     copy_issue(copy);
-}
-void bulk_store(void *global, u32 shared, u32 bytes) {
-    copy_issue(new_run(CopyKind::STORE, shared, global, bytes, 0, CALLER));
-}
-void bulk_reduce_add(float *global, u32 shared, u32 bytes) {
-    copy_issue(new_run(CopyKind::REDUCE, shared, global, bytes, 0, CALLER));
 }
 
 void bulk_commit() {

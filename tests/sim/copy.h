@@ -15,7 +15,7 @@ struct TensorMap {
 };
 static_assert(sizeof(TensorMap) <= 128, "a tensor map has 128 bytes");
 
-enum class CopyKind { LOAD, STORE, REDUCE, PEER };
+enum class CopyKind { LOAD, STORE, PEER };
 
 struct Copy {
     CopyKind kind;

@@ -55,7 +55,6 @@ bool sim_holds(const void *address, size_t bytes);
 // The shadow of what the host does. A kernel that reads bytes which are not written is a finding.
 void sim_mark_written(const void *address, size_t bytes);
 void sim_mark_unwritten(const void *address, size_t bytes);  // contents that must not matter
-bool sim_was_written(const void *address, size_t bytes);     // every byte
 
 // ---- tensor maps --------------------------------------------------------------------------------------------------
 

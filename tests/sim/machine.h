@@ -63,10 +63,7 @@ void async_commit();
 void async_wait(u32 pending);
 void tensor_load(u32 shared, const void *map, u32 barrier, const int *coordinates, u32 rank);
 void tensor_store(const void *map, u32 shared, const int *coordinates, u32 rank);
-void tensor_reduce_add(const void *map, u32 shared, const int *coordinates, u32 rank);  // float32
 void bulk_load(u32 shared, const void *global, u32 bytes, u32 barrier);
-void bulk_store(void *global, u32 shared, u32 bytes);
-void bulk_reduce_add(float *global, u32 shared, u32 bytes);
 void bulk_commit();
 void bulk_wait(u32 pending, bool read_only);
 void fence_async_proxy();

@@ -288,6 +288,3 @@ void sim_mark_written(const void *address, size_t bytes) {
 void sim_mark_unwritten(const void *address, size_t bytes) {
     memset(written + offset_of(address), 0, bytes);
 }
-bool sim_was_written(const void *address, size_t bytes) {
-    return !memchr(written + offset_of(address), 0, bytes);
-}

@@ -32,9 +32,6 @@ void tensor_load(u32 shared, const void *map, u32 barrier, const int *coordinate
 void tensor_store(const void *map, u32 shared, const int *coordinates, u32 rank) {
     copy_issue(new_box(CopyKind::STORE, map, shared, 0, coordinates, rank, CALLER));
 }
-void tensor_reduce_add(const void *map, u32 shared, const int *coordinates, u32 rank) {
-    copy_issue(new_box(CopyKind::REDUCE, map, shared, 0, coordinates, rank, CALLER));
-}
 
 }  // namespace sim
 

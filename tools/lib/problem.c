@@ -293,7 +293,3 @@ double problem_flops(const struct problem *problem, bool backward) {
     const double d = (double)problem->head_dim, dv = (double)problem->head_dim_v;
     return problem_pairs(problem) * (double)problem->heads_q * 2 * (backward ? 3 * d + 2 * dv : d + dv);
 }
-
-size_t problem_element_size(const struct problem *problem) {
-    return number_size(problem->dtype);
-}

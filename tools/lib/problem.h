@@ -105,10 +105,8 @@ vf_status problem_set(struct problem *problem, const char *name, const char *val
 // whole.
 vf_status problem_finish(struct problem *problem);
 
-// The three in one, for an argument vector of problem flags alone ("--causal", "--softcap", "15", "--window=-3,1").
-// On failure nothing is left to free.
-vf_status problem_from_flags(int count, const char *const *words, struct problem *problem);
-// The same for one line of words separated by blanks.
+// The three in one, for a line of problem flags alone ("--causal --softcap 15 --window=-3,1"). On failure nothing is left to
+// free.
 vf_status problem_from_line(const char *line, struct problem *problem);
 // Appends the problem, or the problems of {"problems": [...]} or [...], to `list`, which stays as it was on failure. Any
 // number of these may follow each other, as in a trace.
@@ -155,7 +153,5 @@ double problem_scale(const struct problem *problem);  // softmax_scale or its de
 // Keys that query i of a sequence sees are first <= j < last; false if there are none.
 bool problem_visible(const struct problem *problem, int64_t used_q, int64_t used_k, int64_t i, int64_t *first,
                      int64_t *last);
-
-size_t problem_element_size(const struct problem *problem);
 
 #endif

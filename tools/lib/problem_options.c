@@ -350,13 +350,6 @@ static vf_status set_words(int count, const char *const *words, struct problem *
     return problem_finish(problem);
 }
 
-vf_status problem_from_flags(int count, const char *const *words, struct problem *problem) {
-    problem_begin(problem);
-    const vf_status status = set_words(count, words, problem);
-    if (status) problem_free(problem);
-    return status;
-}
-
 #define LINE_WORDS 256
 
 vf_status problem_from_line(const char *line, struct problem *problem) {
@@ -372,7 +365,9 @@ vf_status problem_from_line(const char *line, struct problem *problem) {
         }
         words[count++] = word;
     }
-    const vf_status status = problem_from_flags(count, words, problem);
+    problem_begin(problem);
+    const vf_status status = set_words(count, words, problem);
+    if (status) problem_free(problem);
     free(copy);
     return status;
 }
