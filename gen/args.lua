@@ -73,8 +73,8 @@ args.structs = {
     { "ptr", "first_block", "i64[entries + 1]: blocks of all earlier entries" },
     { "ptr", "sequences", "Sequence[entries]" },
   },
-  { name = "SchedulePart", -- counts of a share of the sequences: of each bin of the two lists, and of accumulators (templates/schedule.cu)
-    { "u64", "bins", "entries << 36 | blocks", count = 2 * 256 + 1 },
+  { name = "SchedulePart", -- counts of a share of the sequences: of each bin of the two lists, of accumulators and of what is broken (templates/schedule.cu)
+    { "u64", "bins", "entries << 36 | blocks", count = 2 * 256 + 2 },
   },
   { name = "ScheduleArgs",
     { "Lengths", "cu_q", "[batch + 1]; absent: batched, every slot is q_rows long" },
@@ -86,7 +86,6 @@ args.structs = {
     { "i64", "batch", "" },
     { "i64", "q_rows", "rows of q: of the packed tensor, or of one slot" },
     { "i64", "k_rows", "rows of k" },
-    { "i64", "accumulator_limit", "rows of dQ accumulators there are" },
     { "i64", "share", "sequences of one block of threads" },
     { "ptr", "parts", "SchedulePart of each block; null: there is one block, which counts and places" },
     { "i32", "tile_m", "" },

@@ -63,7 +63,8 @@ static int64_t shares_of(int64_t batch) {
 
 vf_status launch_layout(const struct call *call, int tile_m, int tile_n, struct layout *layout) {
     struct cursor cursor = {0, false};
-    layout->entries = 2 * call->batch + 1;  // a sequence and a gap each, and a gap before the first
+    // A sequence and a gap each, and a gap before the first; gaps of more rows than a sequence can have are several.
+    layout->entries = 2 * call->batch + 1 + larger(call->rows_q, call->rows_k) / CALL_LENGTH_LIMIT;
     layout->shares = shares_of(call->batch);
     layout->stat_rows = call->backward ? call->total_q : 0;
     layout->accumulator_rows = call->backward ? accumulator_rows(call, tile_m, tile_n) : 0;
@@ -170,7 +171,6 @@ static void pack_schedule(const struct call *call, const struct layout *layout, 
         .batch = call->batch,
         .q_rows = call->rows_q,
         .k_rows = call->rows_k,
-        .accumulator_limit = layout->accumulator_rows,
         .share = call->batch > 0 ? divide_up(call->batch, layout->shares) : 1,
         .parts = layout->shares > 1 ? workspace(call) + layout->parts : 0,
         .tile_m = plan->tile_m,

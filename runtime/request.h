@@ -60,8 +60,8 @@ struct call {
     float scale, softcap;
 };
 
-// templates/schedule.cu counts entries, two a sequence and one more, in 28 bits.
-#define CALL_BATCH_LIMIT (((int64_t)1 << 27) - 1)
+// templates/schedule.cu counts entries in 28 bits: two a sequence, one more, and at most 512 because of gaps that are several.
+#define CALL_BATCH_LIMIT (((int64_t)1 << 27) - 512)
 
 // A sequence has at most this many rows; an edge further out than that sees as much as one just there.
 #define CALL_LENGTH_LIMIT (((int64_t)1 << 30) - 1)

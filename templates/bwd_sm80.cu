@@ -390,7 +390,7 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
     allow_successor();
     wait_for_predecessor();
     // A row of queries brings q and dO and takes dQ, for every query head of the group.
-    const int row_bytes = (HEAD_DIM * 6 + HEAD_DIM_V * 2) * args.group;
+    const float row_bytes = static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(args.group);
     WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads / args.group, 1, row_bytes);
     for (;;) {
         const Work &work = queue.next();

@@ -13,7 +13,8 @@
 // A small batch is counted and placed by one block of threads in one launch. A large one is divided into shares, a block of threads each, and
 // takes two: each block counts its share, then each places its own, knowing from the counts of all where it begins.
 //
-// Whatever the lengths say, every range lies inside the tensors: all clamping is here, once.
+// Whatever the lengths say, every range lies inside the tensors, and no two share a row: all clamping is here, once. Where cu_seqlens fall, sequences
+// would overlap, and could add up to more than there is room for: of such a batch the lists are empty.
 
 //% include "attn/types.cuh"
 
@@ -23,7 +24,7 @@ $(constants())
 
 constexpr int THREADS = $(budget.threads);
 constexpr int BINS = 256;               // 8 an octave of lengths below 2^30; the last is for empty sides
-constexpr int LONGEST = (1 << 30) - 1;  // tile arithmetic of the attention kernels is 32-bit
+constexpr i64 LONGEST = (1 << 30) - 1;  // rows of an entry: tile arithmetic of the attention kernels is 32-bit
 
 $(args_structs())
 
@@ -32,15 +33,16 @@ $(args_structs())
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-// A bin counts entries in its upper 28 bits and their blocks in its lower 36, so that one addition moves both. After the scan it holds the
-// position and the first block of its next entry.
+// A bin counts entries in its upper 28 bits and their blocks in its lower 36, so that one addition moves both: a batch has fewer than 2^27 sequences,
+// and of its 2^39 rows, unless lengths fall, each is in one block only. After the scan it holds the position and the first block of its next entry.
 constexpr int COUNT_SHIFT = 36;
 constexpr u64 ONE_ENTRY = static_cast<u64>(1) << COUNT_SHIFT;
 constexpr u64 BLOCKS_MASK = ONE_ENTRY - 1;
 
-constexpr int LISTS = 2;                       // by q, by k
-constexpr int ACCUMULATOR_BIN = LISTS * BINS;  // blocks of dQ accumulators
-constexpr int ALL_BINS = ACCUMULATOR_BIN + 1;
+constexpr int LISTS = 2;                         // by q, by k
+constexpr int ACCUMULATOR_BIN = LISTS * BINS;    // blocks of dQ accumulators
+constexpr int BROKEN_BIN = ACCUMULATOR_BIN + 1;  // sequences that end before they begin
+constexpr int ALL_BINS = BROKEN_BIN + 1;
 
 struct Shared {
     u64 bins[ALL_BINS];
@@ -58,7 +60,8 @@ static_assert(sizeof(SchedulePart) == sizeof(Shared::bins), "a part is a share's
 // One side of one sequence.
 struct Side {
     i64 begin;
-    int used, gap;  // rows; of the gap behind the used ones
+    int used;  // rows; negative: it ends before it begins
+    i64 gap;   // rows behind them where no token lives
 };
 struct Sides {
     Side q, k;
@@ -79,11 +82,10 @@ DEVICE RawSide load_side(const Lengths &cu, const Lengths &used, i64 index) {
 }
 DEVICE Side clamp_side(const RawSide &raw, const Lengths &cu, const Lengths &used, bool last, i64 rows) {
     const i64 begin = cu.data ? clamp(length_of(cu, raw.begin), 0, rows) : 0;
-    const i64 end = cu.data ? clamp(length_of(cu, raw.end), begin, rows) : rows;
-    const i64 length =
-        smaller(used.data ? clamp(length_of(used, raw.used), 0, end - begin) : end - begin, static_cast<i64>(LONGEST));
-    const i64 unused = (cu.data && last ? rows : end) - begin - length;
-    return {begin, static_cast<int>(length), static_cast<int>(smaller(unused, static_cast<i64>(LONGEST)))};
+    const i64 end = cu.data ? clamp(length_of(cu, raw.end), 0, rows) : rows;
+    const i64 slot = end - begin;
+    const i64 length = clamp(used.data ? clamp(length_of(used, raw.used), 0, slot) : slot, -1, LONGEST);
+    return {begin, static_cast<int>(length), (cu.data && last ? rows : end) - begin - length};
 }
 
 // ---- Bins -------------------------------------------------------------------------------------------------------------
@@ -147,30 +149,30 @@ struct Scheduler {
 #pragma unroll 1
         for (int lead = 0; lead < 2; lead++) {
             // A slot of a batched tensor begins at 0.
-            const i64 before = index == 0 ? smaller(side.begin, static_cast<i64>(LONGEST)) : 0;
-            const int rows = lead ? static_cast<int>(before) : side.gap;
-            if (!warp_any(active && rows > 0)) continue;
-            const i64 begin = lead ? 0 : side.begin + side.used;
-            Sequence gap = {};
-            (k_side ? gap.k_begin : gap.q_begin) = begin;
-            (k_side ? gap.k_len : gap.q_len) = rows;
-            gap.accumulator_row = -1;
-            (k_side ? gap.k_batch : gap.q_batch) = slot(cu, index);
-            add<PLACING>(k_side, gap, rows, 0, active);
+            i64 begin = lead ? 0 : side.begin + side.used, rows = !lead ? side.gap : index == 0 ? side.begin : 0;
+#pragma unroll 1
+            while (warp_any(active && rows > 0)) {
+                const int count = static_cast<int>(smaller(rows, LONGEST));
+                Sequence gap = {};
+                (k_side ? gap.k_begin : gap.q_begin) = begin;
+                (k_side ? gap.k_len : gap.q_len) = count;
+                gap.accumulator_row = -1;
+                (k_side ? gap.k_batch : gap.q_batch) = slot(cu, index);
+                add<PLACING>(k_side, gap, count, 0, active);
+                begin += count;
+                rows -= count;
+            }
         }
     }
 
-    // Rows of dQ accumulators, if the keys take more than one tile: they are summed there. Fits unless lengths are broken; then the
-    // sequence is dropped.
+    // Rows of dQ accumulators, if the keys take more than one tile: they are summed there.
     template <bool PLACING> DEVICE void allocate(Sequence &s, bool active) const {
         if (args.by_k.header == 0) return;
         const u32 lanes = warp_ballot(active && s.k_len > args.tile_n && s.q_len > 0);
         if (lanes == 0) return;
         const u32 blocks = blocks_of(s.q_len, args.tile_m);
         const i64 at = static_cast<i64>(take(shared.bins + ACCUMULATOR_BIN, 0, blocks, lanes) & BLOCKS_MASK);
-        if (!PLACING || (lanes >> lane_index() & 1) == 0) return;
-        s.accumulator_row = at * args.tile_m;
-        if ((at + blocks) * args.tile_m > args.accumulator_limit) s.q_len = s.k_len = 0;
+        if (PLACING && (lanes >> lane_index() & 1) != 0) s.accumulator_row = at * args.tile_m;
     }
 
     template <bool PLACING> DEVICE void add_sequence(const Sides &sides, i64 index, bool active) const {
@@ -183,6 +185,7 @@ struct Scheduler {
         s.k_len = sides.k.used;
         s.q_batch = slot(args.cu_q, index);
         s.k_batch = slot(args.cu_k, index);
+        if (!PLACING && smaller(s.q_len, s.k_len) < 0) atomic_add(&shared.bins[BROKEN_BIN], 1);
         allocate<PLACING>(s, active);
         // Not unrolled, here and in gaps: the code is fetched anew by every launch.
 #pragma unroll 1
@@ -255,11 +258,12 @@ struct Scheduler {
         }
     }
 
-    DEVICE void close(int k_side) const {
+    DEVICE void close(int k_side, bool broken) const {
         if (list(k_side).header == 0) return;
-        const i64 entries = static_cast<i64>(shared.totals[k_side] >> COUNT_SHIFT);
-        const i64 blocks = static_cast<i64>(shared.totals[k_side] & BLOCKS_MASK);
-        const i64 accumulator_blocks = static_cast<i64>(shared.totals[LISTS] & BLOCKS_MASK);
+        const u64 total = broken ? 0 : shared.totals[k_side], accumulators = broken ? 0 : shared.totals[LISTS];
+        const i64 entries = static_cast<i64>(total >> COUNT_SHIFT);
+        const i64 blocks = static_cast<i64>(total & BLOCKS_MASK);
+        const i64 accumulator_blocks = static_cast<i64>(accumulators & BLOCKS_MASK);
         store(pointer<i64>(list(k_side).first_block) + entries, blocks);
         store(pointer<ScheduleHeader>(list(k_side).header),
               ScheduleHeader{0, blocks, entries, accumulator_blocks * args.tile_m});
@@ -284,13 +288,15 @@ struct Scheduler {
             if (thread < ALL_BINS) store(&parts()[block_index()].bins[thread], shared.bins[thread]);
             return;
         }
+        const bool broken = shared.bins[BROKEN_BIN] != 0;
         if (thread < LISTS * WARP) scan(thread / WARP);
         if (thread == LISTS * WARP) {
             shared.totals[LISTS] = shared.bins[ACCUMULATOR_BIN];
             shared.bins[ACCUMULATOR_BIN] = 0;
         }
         block_sync();
-        if (block_index() == 0 && thread < LISTS) close(thread);
+        if (block_index() == 0 && thread < LISTS) close(thread, broken);
+        if (broken) return;
         if (args.counted != 0) {
             if (thread < ALL_BINS) shared.bins[thread] += before;
             block_sync();

@@ -18,14 +18,13 @@ struct Publisher {
     // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
     DEVICE float row_bytes(int heads) const {
         const int together = ascending(args.group) ? 1 : args.group;
-        return static_cast<float>((HEAD_DIM * 6 + HEAD_DIM_V * 2) * together * heads);
+        return static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(together * heads);
     }
     // Into shared memory: reading it again costs less than registers.
     DEVICE void keep(const Work &drawn, Work &work) const {
         if (lane_index() == 0) {
             work = drawn;
-            // A sequence that broken lengths have cost its accumulators has blocks, but no keys: any of them is its first.
-            if (ascending(args.group)) work.block = larger((drawn.sequence.k_len - 1) / TILE_N - drawn.block, 0);
+            if (ascending(args.group)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
         }
         warp_sync();
     }

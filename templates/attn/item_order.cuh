@@ -52,9 +52,9 @@ struct WorkQueue {
     float row_bytes;  // of one head
     int chunk, turn;
 
-    DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
-        : schedule(list), slots(slot_memory), heads(head_count), group(group_size),
-          row_bytes(static_cast<float>(bytes)), chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
+    DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, float bytes)
+        : schedule(list), slots(slot_memory), heads(head_count), group(group_size), row_bytes(bytes),
+          chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
         prepare();
     }
     // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did

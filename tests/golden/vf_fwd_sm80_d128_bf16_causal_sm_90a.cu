@@ -305,9 +305,9 @@ struct Schedule {
 };
 static_assert(sizeof(Schedule) == 24, "ORDER args");
 struct SchedulePart {
-    u64 bins[513];  // entries << 36 | blocks
+    u64 bins[514];  // entries << 36 | blocks
 };
-static_assert(sizeof(SchedulePart) == 4104, "ORDER args");
+static_assert(sizeof(SchedulePart) == 4112, "ORDER args");
 struct ScheduleArgs {
     Lengths cu_q;  // [batch + 1]; absent: batched, every slot is q_rows long
     Lengths cu_k;  // [batch + 1]; absent: batched
@@ -318,7 +318,6 @@ struct ScheduleArgs {
     i64 batch;
     i64 q_rows;  // rows of q: of the packed tensor, or of one slot
     i64 k_rows;  // rows of k
-    i64 accumulator_limit;  // rows of dQ accumulators there are
     i64 share;  // sequences of one block of threads
     u64 parts;  // SchedulePart of each block; null: there is one block, which counts and places
     i32 tile_m;
@@ -326,7 +325,7 @@ struct ScheduleArgs {
     i32 fill;  // 1: rows where no token lives become entries
     i32 counted;  // 1: parts are there, 0: they are to be counted
 };
-static_assert(sizeof(ScheduleArgs) == 176, "ORDER args");
+static_assert(sizeof(ScheduleArgs) == 168, "ORDER args");
 struct ForwardArgs {
     Operand q;
     Operand k;
@@ -571,9 +570,9 @@ struct WorkQueue {
     float row_bytes;  // of one head
     int chunk, turn;
 
-    DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, int bytes)
-        : schedule(list), slots(slot_memory), heads(head_count), group(group_size),
-          row_bytes(static_cast<float>(bytes)), chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
+    DEVICE WorkQueue(const Schedule &list, Work *slot_memory, int head_count, int group_size, float bytes)
+        : schedule(list), slots(slot_memory), heads(head_count), group(group_size), row_bytes(bytes),
+          chunk(chunk_of(ListReader(list).blocks, head_count)), turn(0) {
         prepare();
     }
     // The next item, in shared memory: reading it again later costs less than registers. All threads of the block; what the block did

@@ -97,20 +97,16 @@ local function kernels_reached(texts)
   return fine and out or nil
 end
 
--- Batches of a seed, without what does not launch a kernel of the pass.
-local function batches_of(variant, pass, seed)
-  local out = {}
-  for _, batch in ipairs(cases.batches(variant, seed)) do
-    local problems = {}
-    for _, problem in ipairs(batch.problems) do
-      if pass == "fwd" or pass == "bwd" and problem.backward or pass == "check" and batch.checked then problems[#problems + 1] = problem end
-      if pass ~= "bwd" then problem.backward, problem.dlse = nil, nil end
-    end
-    batch.problems = problems
-    batch.name = batch.name .. "-" .. pass
-    if #problems > 0 then out[#out + 1] = batch end
+-- The problems of a seed, without what does not launch a kernel of the pass; nil: there are none.
+local function batch_of(variant, pass, seed)
+  local batch, problems = cases.batch(variant, seed), {}
+  for _, problem in ipairs(batch.problems) do
+    if pass == "fwd" or pass == "bwd" and problem.backward or pass == "check" and batch.checked then problems[#problems + 1] = problem end
+    if pass ~= "bwd" then problem.backward, problem.dlse = nil, nil end
   end
-  return out
+  batch.problems = problems
+  batch.name = batch.name .. "-" .. pass
+  return #problems > 0 and batch or nil
 end
 
 -- ---- runs
@@ -173,27 +169,15 @@ end
 -- whose switches were come to, as a set.
 local function run_switched(root, place, seed, numbers, report)
   local reached = {}
-  for _, batch in ipairs(batches_of(place.variant, place.pass, seed)) do
-    local output, how, status = run(root, place.variant, seed, batch, numbers)
-    local found = {}
-    for number, text, ending, value in output:gmatch("PLANTED (%d+)\n(.-)ENDED %d+ (%l*) ?(%d+)\n") do
-      local word, problem = verdict(text, ending == "" and "exit" or ending, tonumber(value))
-      reached[tonumber(number)] = true
-      if word ~= "missed" then
-        found[tonumber(number)] = true
-        report(tonumber(number), word, problem)
-      end
-    end
-    if how ~= "exit" or status ~= 0 then
-      error(("%s seed %d fails without any fault, or its switches do not compile:\n%s"):format(place.variant.name, seed,
-        output:match(".*ENDED[^\n]*\n(.*)") or output), 0)
-    end
-    local left = {}
-    for _, number in ipairs(numbers) do
-      if not found[number] then left[#left + 1] = number end
-    end
-    numbers = left
-    if #numbers == 0 then break end
+  local output, how, status = run(root, place.variant, seed, batch_of(place.variant, place.pass, seed), numbers)
+  for number, text, ending, value in output:gmatch("PLANTED (%d+)\n(.-)ENDED %d+ (%l*) ?(%d+)\n") do
+    local word, problem = verdict(text, ending == "" and "exit" or ending, tonumber(value))
+    reached[tonumber(number)] = true
+    if word ~= "missed" then report(tonumber(number), word, problem) end
+  end
+  if how ~= "exit" or status ~= 0 then
+    error(("%s seed %d fails without any fault, or its switches do not compile:\n%s"):format(place.variant.name, seed,
+      output:match(".*ENDED[^\n]*\n(.*)") or output), 0)
   end
   return reached
 end
@@ -223,7 +207,7 @@ local function try_switched(items, done)
       -- The first place that has at least half of what any has: the first of the list are fast.
       local best, numbers, most_left = nil, nil, 0
       for _, place in ipairs(places) do
-        local runs = place.pass ~= "check" or #batches_of(place.variant, "check", seed) > 0
+        local runs = place.pass ~= "check" or batch_of(place.variant, "check", seed)
         place.wanted = runs and wanted(place, left, tries, most) or {}
         most_left = math.max(most_left, #place.wanted)
       end
@@ -255,13 +239,15 @@ end
 local function run_all(root, places)
   for seed, most in ipairs(VARIANTS) do
     for i = 1, math.min(most, #places) do
-      for _, batch in ipairs(batches_of(places[i].variant, places[i].pass, seed)) do
-        -- Most likely the first problems show the fault: then what is compiled fast is best.
-        local how, problem = verdict(run(root, places[i].variant, seed, batch, {},
+      local batch = batch_of(places[i].variant, places[i].pass, seed)
+      -- Most likely the first problems show the fault: then what is compiled fast is best.
+      local how, problem = "missed", nil
+      if batch then
+        how, problem = verdict(run(root, places[i].variant, seed, batch, {},
           { unoptimised = seed == 1 and i == 1 and 1 or 0, limit = ("ulimit -St %d; "):format(LONGEST) }))
-        if how == "does not compile" then return nil, how end
-        if how ~= "missed" then return seed, how, ("%s of %s"):format(problem, places[i].variant.name) end
       end
+      if how == "does not compile" then return nil, how end
+      if how ~= "missed" then return seed, how, ("%s of %s"):format(problem, places[i].variant.name) end
     end
   end
   return nil, "missed"

@@ -37,14 +37,12 @@ local function settings(variant, seed)
     seed % 3 == 0 and "any" or "index", seed % 3 == 2 and "strict" or "together")
 end
 
--- The command that checks a batch of problems, its files written. `more`: further settings of the simulator.
+-- The command that checks a batch of problems, its files written. `more`: further settings of the simulator, or nil.
 function suite.command(variant, seed, batch, more)
   local folder = WORK .. "/" .. variant.name
   os.execute("mkdir -p " .. folder)
   local backend = settings(variant, seed)
-  for _, list in ipairs { batch.settings or {}, more or {} } do
-    for name, value in pairs(list) do backend = ("%s,%s=%s"):format(backend, name, value) end
-  end
+  for name, value in pairs(more or {}) do backend = ("%s,%s=%s"):format(backend, name, value) end
   local words = { SIM, "check", ("%s/%s.json"):format(folder, batch.name), "--quiet --served --threads 1 --backend", backend }
   write_file(words[3], cases.json(batch.problems))
   local config = variants.config(variant)
@@ -88,14 +86,12 @@ local function run(name, from, to)
   local variant = assert(variants.by_name[name], "no variant " .. tostring(name))
   local passed, failed, shown = 0, 0, 0
   for seed = from, to do
-    for _, batch in ipairs(cases.batches(variant, seed)) do
-      local good, bad, output = run_batch(variant, seed, batch)
-      passed, failed = passed + good, failed + bad
-      if bad > 0 and shown < FAILURES_SHOWN then
-        shown = shown + 1
-        print(("%s seed %d:\n%s"):format(name, seed, head(output, 24)))
-        io.stdout:flush()
-      end
+    local good, bad, output = run_batch(variant, seed, cases.batch(variant, seed))
+    passed, failed = passed + good, failed + bad
+    if bad > 0 and shown < FAILURES_SHOWN then
+      shown = shown + 1
+      print(("%s seed %d:\n%s"):format(name, seed, head(output, 24)))
+      io.stdout:flush()
     end
   end
   print(("%d passed, %d failed"):format(passed, failed))

@@ -188,13 +188,11 @@ static void upload_length(const struct harness *harness, int tensor, int64_t ind
 }
 
 // Lengths of any kind: checked mode finds on the device what the host finds, in the same words; unchecked both passes end, and a
-// finding of the simulator (memory that is no one's, a hang) would fail their launches. Sequences overlap, so no races are looked for.
+// finding of the simulator (memory that is no one's, a hang, a race of sequences that overlap) would fail their launches.
 static void try_any_lengths(const struct problem *problem, int compute) {
     const vf_options host_options = {.backend = VF_BACKEND_CPU};
-    const struct sim_device device = {.compute = compute,
-                                      .multiprocessors = 2,
-                                      .quiet = true,
-                                      .options = {.seed = 5, .cache = CACHE, .no_hazards = true}};
+    const struct sim_device device = {
+        .compute = compute, .multiprocessors = 2, .quiet = true, .options = {.seed = 5, .cache = CACHE}};
     const vf_options options = {.backend = VF_BACKEND_CUDA, .cache_dir = CACHE "/library"};
     const int tensors[] = {TENSOR_CU_Q, TENSOR_CU_K, TENSOR_USED_Q, TENSOR_USED_K};
     vf_context *context = NULL, *host = NULL;

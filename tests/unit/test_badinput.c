@@ -117,7 +117,7 @@ struct wrong {
     FORWARD(far_negative_stride, INVALID, "q: shape and strides reach beyond", args->q.stride[0] = INT64_MIN)        \
     FORWARD(batch_2_31, UNSUPPORTED, "batch: is",                                                                    \
             args->problem.cu_seqlens_q.shape[0] = args->problem.cu_seqlens_k.shape[0] = (int64_t)1 << 31)            \
-    FORWARD(batch_2_27, UNSUPPORTED, "batch: is 134217728; at most 134217727",                                       \
+    FORWARD(batch_2_27, UNSUPPORTED, "batch: is 134217728; at most 134217216",                                       \
             args->problem.cu_seqlens_q.shape[0] = args->problem.cu_seqlens_k.shape[0] = (1 << 27) + 1)               \
     FORWARD(rows_2_40, UNSUPPORTED, "q: has more rows than",                                                         \
             args->q.shape[0] = args->o.shape[0] = args->lse.shape[1] = (int64_t)1 << 40)                             \
