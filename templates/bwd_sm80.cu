@@ -244,10 +244,9 @@ struct Backward {
 
     // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
     DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
+        const float factor = score_factor(args);
         //% if softcap then
-        const float factor = args.softcap * LOG2_E, inverse = args.scale / args.softcap;
-        //% else
-        const float factor = args.scale * LOG2_E;
+        const float inverse = args.scale / args.softcap;
         //% end -- softcap
 #pragma unroll
         for (int n = 0; n < SCORE_QUERIES / 8; n++) {

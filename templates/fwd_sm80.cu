@@ -65,29 +65,9 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == $(budget.shared_bytes), "the ker
 using Scores = float[M_BLOCKS][KEY_BLOCKS][4];
 using Output = float[M_BLOCKS][OUT_BLOCKS][4];
 
-// Replaces the scores of invisible keys by -inf: a selection, so that whatever they hold is gone.
 DEVICE void mask_scores(Scores &scores, const Mask &mask, int first_row, int first_key) {
-    const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
-    for (int m = 0; m < M_BLOCKS; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int row = first_row + m * 16 + half * 8 + g;
-            const int end = mask.key_end(row) - first_key - 2 * t;
-            //% if mask == "window" then
-            const int begin = mask.key_begin(row) - first_key - 2 * t;
-            //% end -- mask
-#pragma unroll
-            for (int n = 0; n < KEY_BLOCKS; n++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    bool visible = n * 8 + i < end;
-                    //% if mask == "window" then
-                    visible = visible && n * 8 + i >= begin;
-                    //% end -- mask
-                    if (!visible) scores[m][n][2 * half + i] = -infinity();
-                }
-        }
+    for (int m = 0; m < M_BLOCKS; m++) hide_scores(mask, first_row + m * 16, first_key, flat(scores[m]));
 }
 
 // One work item's operands, and the walk over its key tiles.
@@ -158,11 +138,10 @@ struct Forward {
                 //% end -- q_registers
                 Scores scores;
                 multiply_qk(scores, q, tile % STAGES);
-                //% if softcap then
-                cap(scores);
-                //% end -- softcap
+#pragma unroll
+                for (int m = 0; m < M_BLOCKS; m++) cap_scores(args, flat(scores[m]));
                 if (tile >= whole.end || tile < whole.begin) mask_scores(scores, mask, first_row, tile * TILE_N);
-                softmax.weigh(scores, output, score_factor());
+                softmax.weigh(scores, output, score_factor(args));
                 multiply_pv(output, scores, tile % STAGES);
                 //% if stages == 1 then
                 block_sync();
@@ -176,21 +155,6 @@ struct Forward {
     }
 
   private:
-    //% if softcap then
-    DEVICE float score_factor() const { return args.softcap * LOG2_E; }
-    DEVICE void cap(Scores &scores) const {
-        const float inverse = args.scale / args.softcap;
-#pragma unroll
-        for (int m = 0; m < M_BLOCKS; m++)
-#pragma unroll
-            for (int n = 0; n < KEY_BLOCKS; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) scores[m][n][i] = cap_score(scores[m][n][i], inverse);
-    }
-    //% else
-    DEVICE float score_factor() const { return args.scale * LOG2_E; }
-    //% end -- softcap
-
     //% if q_registers then
     DEVICE void load_q_registers(RegistersOfA<M_BLOCKS, (HEAD_DIM + 15) / 16> &q) const {
         const RowsOfA<HEAD_DIM> rows = {FragmentAddress<HEAD_DIM, DOWN>(q_tile), 0};
@@ -222,7 +186,7 @@ struct Forward {
     DEVICE void finish(const Sequence &s, int head, int first_row, const Output &output,
                        Softmax<M_BLOCKS> &softmax) const {
         float scale[M_BLOCKS][2], lse[M_BLOCKS][2];
-        softmax.finish(scale, lse, score_factor());
+        softmax.finish(scale, lse, score_factor(args));
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();

@@ -200,7 +200,7 @@ struct Consumer {
     DEVICE bool any_row(const Item &item) const { return first_row(item) < item.sequence.q_len; }  // in this warp
     template <int N> DEVICE void settle(float (&s)[N], const Item &item, int first_key) const {
         cap_scores(args, s);
-        hide_scores(args, item.sequence, first_row(item), first_key, s);
+        hide_scores(Mask(item.sequence, args.window_left, args.window_right), first_row(item), first_key, s);
     }
     DEVICE void release_q() {
         arrive(pair.q_empty(q_ring.slot));

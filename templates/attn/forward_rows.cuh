@@ -1,42 +1,6 @@
-// What the Hopper forward (fwd_sm90.cu, whose names it uses) does with rows outside of the products: softcap and mask, packing, storing.
+// What the Hopper forward (fwd_sm90.cu, whose names it uses) does with rows outside of the products: packing, storing.
 
 using Output = float[HEAD_DIM_V / 2];
-
-//% if softcap then
-DEVICE float score_factor(const ForwardSm90Args &args) { return args.softcap * LOG2_E; }
-//% else
-DEVICE float score_factor(const ForwardSm90Args &args) { return args.scale * LOG2_E; }
-//% end -- softcap
-
-//% if softcap then
-template <int N> DEVICE void cap_scores(const ForwardSm90Args &args, float (&s)[N]) {
-    const float inverse = args.scale / args.softcap;
-#pragma unroll
-    for (int i = 0; i < N; i++) s[i] = cap_score(s[i], inverse);
-}
-//% else
-template <int N> DEVICE void cap_scores(const ForwardSm90Args &, float (&)[N]) {}
-//% end -- softcap
-
-// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the warp's 16; first_key: of s.
-template <int N> DEVICE void hide_scores(const ForwardSm90Args &args, const Sequence &sequence, int first_row,
-                                         int first_key, float (&s)[N]) {
-    const Mask mask(sequence, args.window_left, args.window_right);
-    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
-    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
-    //% if mask == "window" then
-    const int begin[2] = {mask.key_begin(row) - column, mask.key_begin(row + 8) - column};
-    //% end -- mask
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const int key = 8 * (i / 4) + i % 2;
-        bool visible = key < end[row_half(i)];
-        //% if mask == "window" then
-        visible = visible && key >= begin[row_half(i)];
-        //% end -- mask
-        if (!visible) s[i] = -infinity();
-    }
-}
 
 // A score accumulator as the left operand of P V: the fragments agree.
 template <int STEPS> DEVICE void pack_weights(u32 (&p)[STEPS][4], const float (&s)[8 * STEPS]) {

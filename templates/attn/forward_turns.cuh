@@ -301,7 +301,7 @@ struct Consumer {
         cap_scores(args, s);
         if (tile < unmasked.end && tile >= unmasked.begin) return;
         const Tile &work = tile_slot(slot);
-        hide_scores(args, work.sequence, first_row(work), tile * TILE_N, s);
+        hide_scores(Mask(work.sequence, args.window_left, args.window_right), first_row(work), tile * TILE_N, s);
     }
     // Scores of a row of tiles' first become weights.
     DEVICE void first_weights(Scores &s, RowSoftmax &softmax, int tile) const {

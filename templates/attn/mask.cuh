@@ -86,3 +86,22 @@ struct Mask {
         //% end -- mask
     }
 };
+
+// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the 16 that the warp's accumulator s has;
+// first_key: of its columns.
+template <int N> DEVICE void hide_scores(const Mask &mask, int first_row, int first_key, float (&s)[N]) {
+    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
+    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+    //% if mask == "window" then
+    const int begin[2] = {mask.key_begin(row) - column, mask.key_begin(row + 8) - column};
+    //% end -- mask
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int key = 8 * (i / 4) + i % 2;
+        bool visible = key < end[row_half(i)];
+        //% if mask == "window" then
+        visible = visible && key >= begin[row_half(i)];
+        //% end -- mask
+        if (!visible) s[i] = -infinity();
+    }
+}

@@ -13,4 +13,14 @@ DEVICE float cap_score(float score, float inverse) {
     const float whole = fma_f32(-2.0f, rcp(ex2(x * (2.0f * LOG2_E)) + 1.0f), 1.0f);
     return absolute(x) < SMALL ? series : whole;
 }
+template <class Args, int N> DEVICE void cap_scores(const Args &args, float (&s)[N]) {
+    const float inverse = args.scale / args.softcap;
+#pragma unroll
+    for (int i = 0; i < N; i++) s[i] = cap_score(s[i], inverse);
+}
+// What scores, capped ones, are multiplied by to be exponents of 2.
+template <class Args> DEVICE float score_factor(const Args &args) { return args.softcap * LOG2_E; }
+//% else
+template <class Args, int N> DEVICE void cap_scores(const Args &, float (&)[N]) {}
+template <class Args> DEVICE float score_factor(const Args &args) { return args.scale * LOG2_E; }
 //% end -- softcap

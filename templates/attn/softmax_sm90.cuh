@@ -17,9 +17,6 @@ constexpr float HEADROOM = 8.0f;
 constexpr float VAST = 1 << 20;
 constexpr float RESOLUTION = 1.0f / (1 << 21);
 
-// Of element i of an accumulator (ptx/wgmma.cuh): which of the thread's two rows it is in.
-DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
-
 DEVICE float quad_max(float x) {
     x = max_f32(x, shuffle_xor(x, 1));
     return max_f32(x, shuffle_xor(x, 2));

@@ -12,6 +12,5 @@ DEVICE float infinity() { return bits_to_float(0x7F800000u); }
 template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 
-// Quotients of numerators that may be negative, rounded down and up. b > 0.
-DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
-DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+// Of element i of an accumulator (ptx/mma.cuh, ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }

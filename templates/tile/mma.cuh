@@ -15,6 +15,9 @@ template <int M, int N> DEVICE void clear(float (&c)[M][N][4]) {
             for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
 }
 
+// A block of rows as one row of elements, in the order of a warpgroup's accumulators (ptx/wgmma.cuh).
+template <int N> DEVICE float (&flat(float (&c)[N][4]))[4 * N] { return reinterpret_cast<float(&)[4 * N]>(c); }
+
 DEVICE void mma_step(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_$(dtype)(c, a, b0, b1); }
 DEVICE void mma_half_step(float (&c)[4], const u32 (&a)[4], u32 b0) { mma_m16n8k8_$(dtype)(c, a[0], a[1], b0); }
 
