@@ -21,12 +21,6 @@ $(args_structs())
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
-DEVICE void clear_rows(const Rows &dq, int first, int limit) {
-    constexpr int CHUNKS = HEAD_DIM / 8;
-    for (int i = thread_index(); i < TILE_M * CHUNKS; i += THREADS)
-        if (first + i / CHUNKS < limit) store_chunk(dq.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
-}
-
 DEVICE void convert_rows(const Rows &dq, const float *tile, int first, int limit, float scale) {
     constexpr int GROUPS = DQ_ROW_BLOCKS * DQ_COLUMN_BLOCKS * DQ_ROW_WARPS;
     const int g = lane_index() / 4, t = lane_index() % 4;
@@ -54,7 +48,7 @@ KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPostArgs arg
         const Range seen = Mask(s, args.window_left, args.window_right).key_tiles<TILE_M, TILE_N>(place.block);
         const Rows dq = rows_of(args.dq, s.q_batch, s.q_begin, head);
         if (seen.end <= seen.begin)
-            clear_rows(dq, first, s.q_len);
+            clear_rows<TILE_M, HEAD_DIM, THREADS>(dq, first, s.q_len, thread_index());
         else if (s.accumulator_row >= 0)
             convert_rows(
                 dq, accumulator_tile(args.accumulator, head, args.accumulator_rows, s.accumulator_row, place.block),

@@ -30,12 +30,6 @@ constexpr int PLENTY = 4;  // items for every block, so that several heads may t
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
-DEVICE void clear_rows(const Rows &dq, int first, int limit) {
-    constexpr int PARTS = HEAD_DIM / 8;
-    for (int i = thread_index(); i < TILE_M * PARTS; i += THREADS)
-        if (first + i / PARTS < limit) store_chunk(dq.row(first + i / PARTS) + i % PARTS * 8, Vector4{0, 0, 0, 0});
-}
-
 // Statistics of a tile's rows of some heads, all of them one list: a short sequence's rows of one head are too few to hide what loading them takes.
 DEVICE void write_statistics(const BackwardPreSm90Args &args, const Sequence &s, int first_head, int heads, int first,
                              float factor) {
@@ -76,7 +70,8 @@ KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPreSm90Args 
         const Range seen = Mask(s, args.window_left, args.window_right).key_tiles<TILE_M, TILE_N>(place.block);
         if (seen.end <= seen.begin) {
             for (int head = first_head; head < first_head + heads; head++)
-                clear_rows(rows_of(args.dq, s.q_batch, s.q_begin, head), first, s.q_len);
+                clear_rows<TILE_M, HEAD_DIM, THREADS>(rows_of(args.dq, s.q_batch, s.q_begin, head), first, s.q_len,
+                                                      thread_index());
             continue;
         }
         write_statistics(args, s, first_head, heads, first, factor);

@@ -55,14 +55,12 @@ struct Publisher {
         warp_sync();
         ring.advance();
     }
-    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
+    // Of keys that no query sees.
+    static DEVICE void clear_keys(const Operand &out, int columns, const Work &work, int head, int heads) {
         const Sequence &s = work.sequence;
-        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
-        for (int h = head; h < head + heads; h++) {
-            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
-            for (int i = lane_index(); i < count; i += WARP)
-                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
-        }
+        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first);
+        for (int h = head; h < head + heads; h++)
+            clear_rows(rows_of(out, s.k_batch, s.k_begin, h), first, count, columns);
     }
 };
 
@@ -87,8 +85,8 @@ struct Scheduler : Publisher {
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;
             if (tiles.end <= tiles.begin) {
-                clear_rows(args.dk, HEAD_DIM / 8, work, head, chunk);
-                clear_rows(args.dv, HEAD_DIM_V / 8, work, head, chunk);
+                clear_keys(args.dk, HEAD_DIM, work, head, chunk);
+                clear_keys(args.dv, HEAD_DIM_V, work, head, chunk);
                 warp_sync();
                 continue;
             }

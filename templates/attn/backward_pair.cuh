@@ -25,8 +25,8 @@ struct Scheduler : Publisher {
             const int head = work.head * chunk;
             if (tiles.end <= tiles.begin) {
                 if (rank == 0) {
-                    clear_rows(args.dk, HEAD_DIM / 8, work, head, chunk);
-                    clear_rows(args.dv, HEAD_DIM_V / 8, work, head, chunk);
+                    clear_keys(args.dk, HEAD_DIM, work, head, chunk);
+                    clear_keys(args.dv, HEAD_DIM_V, work, head, chunk);
                 }
                 warp_sync();
                 continue;

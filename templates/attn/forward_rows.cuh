@@ -111,11 +111,8 @@ struct Destination {
 
 // Rows that see no key: zeros and -inf. A whole warp.
 DEVICE void store_keyless(const ForwardSm90Args &args, const Sequence &s, int block, int head) {
-    constexpr int CHUNKS = HEAD_DIM_V / 8;
     const int first = block * TILE_M, rows = smaller(TILE_M, s.q_len - first);
-    const Rows out = rows_of(args.o, s.q_batch, s.q_begin, head);
-    for (int i = lane_index(); i < rows * CHUNKS; i += WARP)
-        store(reinterpret_cast<Vector4 *>(out.row(first + i / CHUNKS) + i % CHUNKS * 8), Vector4{0, 0, 0, 0});
+    clear_rows(rows_of(args.o, s.q_batch, s.q_begin, head), first, rows, HEAD_DIM_V);
     if (args.lse.data == 0) return;
     for (int i = lane_index(); i < rows; i += WARP)
         store(float_at(args.lse, s.q_batch, s.q_begin + first + i, head), -infinity());

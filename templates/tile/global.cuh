@@ -82,6 +82,15 @@ DEVICE void store_tile(const Rows &target, u32 tile, int first, int limit, int t
     }
 }
 
+// Zeros in rows first ... first + ROWS - 1 that are below `limit`, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
+    constexpr int CHUNKS = COLUMNS / 8;
+    for (int i = thread; i < ROWS * CHUNKS; i += THREADS)
+        if (first + i / CHUNKS < limit)
+            store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
+}
+
 // Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
 // the last column are left out.
 template <int COLUMNS, int M, int N>

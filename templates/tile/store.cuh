@@ -1,4 +1,4 @@
-// From a warpgroup's accumulators (ptx/wgmma.cuh) straight to rows in global memory: the four lanes that share a row trade their pieces of it, so
+// Straight to rows in global memory. From a warpgroup's accumulators (ptx/wgmma.cuh): the four lanes that share a row trade their pieces of it, so
 // that each stores whole 16 bytes and they 64 bytes side by side.
 
 //% include "attn/element.cuh"
@@ -35,4 +35,11 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
             if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
         }
     }
+}
+
+// Zeros in rows first ... first + count - 1; a whole warp.
+DEVICE void clear_rows(const Rows &out, int first, int count, int columns) {
+    const int chunks = columns / 8;
+    for (int i = lane_index(); i < count * chunks; i += WARP)
+        store(reinterpret_cast<Vector4 *>(out.row(first + i / chunks) + i % chunks * 8), Vector4{0, 0, 0, 0});
 }
