@@ -9,22 +9,26 @@ local L2_SECTION_MIB = 33 -- what heads that are worked on side by side may read
 local WORK_BYTES = 2 * 64 -- two slots of struct Work (attn/schedule.cuh)
 local MOST_REGISTERS = 255
 
--- Lays regions { name, bytes, alignment } out one after the other, each at a multiple of its alignment, which is 128 bytes if absent.
+-- Lays regions { name, bytes, alignment } out one after the other, each at a multiple of its alignment, which is 128 bytes if absent. One
+-- that is false does not exist. Gives all bytes, offsets by name, and those that exist.
 local function lay_out(regions)
-  local offset, offsets = 0, {}
+  local offset, offsets, present = 0, {}, {}
   for _, region in ipairs(regions) do
-    local alignment = region[3] or 128
-    offset = (offset + alignment - 1) // alignment * alignment
-    offsets[region[1]], region.offset = offset, offset
-    offset = offset + region[2]
+    if region then
+      local alignment = region[3] or 128
+      offset = (offset + alignment - 1) // alignment * alignment
+      offsets[region[1]], region.offset = offset, offset
+      offset = offset + region[2]
+      present[#present + 1] = region
+    end
   end
-  return offset, offsets
+  return offset, offsets, present
 end
 
 -- Checks what every kernel must fit, and completes its facts.
 local function fit(name, request, threads, regions)
   local limits = arch.parse(request.arch)
-  local bytes, offsets = lay_out(regions)
+  local bytes, offsets, present = lay_out(regions)
   local blocks = request.blocks_per_sm or 1
   local what = ("%s head_dim=%d tile_m=%d tile_n=%d"):format(name, request.head_dim, request.tile_m, request.tile_n)
   if bytes > limits.shared_per_block then
@@ -39,7 +43,7 @@ local function fit(name, request, threads, regions)
       limits.threads_per_sm, request.arch)
   end
   local registers = math.min(MOST_REGISTERS, limits.registers_per_sm // (threads * blocks) // 8 * 8)
-  return { threads = threads, shared_bytes = bytes, offsets = offsets, regions = regions, blocks_per_sm = blocks,
+  return { threads = threads, shared_bytes = bytes, offsets = offsets, regions = present, blocks_per_sm = blocks,
     registers = registers, cluster = 1 }
 end
 
@@ -88,20 +92,28 @@ local function trade_registers(facts, consumers)
   return helper, math.min(240, (start * (consumers + 1) - helper) // consumers // 8 * 8)
 end
 
+-- Why a kernel cannot be, if it is not for an architecture with wgmma.
+local function no_wgmma(kernel, r)
+  if r.target.cc ~= 90 or r.target.suffix ~= "a" then return ("%s: arch=%s has no wgmma; it needs sm_90a"):format(kernel, r.arch) end
+end
+
+-- Widths of products, each once; 0 is none.
+local function distinct(widths)
+  local out, seen = {}, { [0] = true }
+  for _, columns in ipairs(widths) do
+    if not seen[columns] then out[#out + 1] = columns end
+    seen[columns] = true
+  end
+  return out
+end
+
 -- What a kernel of the Hopper forward needs to know of its products.
 local function describe_products(facts, name, r, key_columns, key_rows)
   facts.helper_registers, facts.consumer_registers = trade_registers(facts, r.consumers)
   facts.trade = facts.helper_registers ~= nil
   facts.maps = { { operand = "q", rows = GROUP_ROWS }, { operand = "k", rows = key_rows }, { operand = "v", rows = key_rows } }
   if r.output_stages > 0 then table.insert(facts.maps, { operand = "o", rows = STAGED_ROWS }) end
-  facts.wgmma_columns = {}
-  local seen = {}
-  for _, columns in ipairs { r.head_dim_v, table.unpack(key_columns) } do
-    if not seen[columns] then
-      seen[columns] = true
-      table.insert(facts.wgmma_columns, columns)
-    end
-  end
+  facts.wgmma_columns = distinct { r.head_dim_v, table.unpack(key_columns) }
   facts.last_block_first, facts.l2_section_mib = true, r.mask == "causal" and L2_SECTION_MIB
   local accumulators = (r.tile_n + r.head_dim_v) // 2 + r.tile_n // 4 -- scores, output, packed weights
   if accumulators + 24 > facts.consumer_registers then
@@ -112,7 +124,7 @@ end
 
 -- Where o passes on its way out: 16 rows for each consumer warp.
 local function staging(r)
-  return { "staging", r.output_stages > 0 and 4 * r.consumers * panel_bytes(STAGED_ROWS, r.head_dim_v) or 0, SWIZZLE }
+  return r.output_stages > 0 and { "staging", 4 * r.consumers * panel_bytes(STAGED_ROWS, r.head_dim_v), SWIZZLE }
 end
 
 -- Consumers that share a tile of rows and its keys: templates/attn/forward_turns.cuh.
@@ -125,7 +137,7 @@ local function turns(name, r)
     staging(r),
     { "tiles", r.tile_slots * TILE_BYTES },
     { "work", WORK_BYTES // 2 },
-    { "ticket", ahead and 8 or 0 },
+    ahead and { "ticket", 8 },
     { "barriers", 8 * (2 * r.consumers * r.q_stages + 4 * r.stages + 2 * r.tile_slots + (ahead and 2 or 0)) },
   })
   if not facts then return nil, why end
@@ -165,9 +177,8 @@ end
 function budget.fwd_sm90(r)
   local name = ("fwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d consumers=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n,
     r.consumers)
-  if r.target.cc ~= 90 or r.target.suffix ~= "a" then
-    return nil, ("fwd_sm90: arch=%s has no wgmma; it needs sm_90a"):format(r.arch)
-  end
+  local lacking = no_wgmma("fwd_sm90", r)
+  if lacking then return nil, lacking end
   if r.tile_m == GROUP_ROWS then return alone(name, r) end
   if r.tile_m == GROUP_ROWS * r.consumers then return turns(name, r) end
   return nil, name .. ": tile_m is neither 64 rows nor 64 for each consumer"
@@ -189,9 +200,8 @@ local function whole_weights(r, wide) return wide or r.head_dim + r.head_dim_v <
 
 function budget.bwd_sm90(r)
   local name = ("bwd_sm90 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n)
-  if r.target.cc ~= 90 or r.target.suffix ~= "a" then
-    return nil, ("bwd_sm90: arch=%s has no wgmma; it needs sm_90a"):format(r.arch)
-  end
+  local lacking = no_wgmma("bwd_sm90", r)
+  if lacking then return nil, lacking end
   local cluster, own_keys, wide = share_keys(r)
   if r.tile_m ~= GROUP_ROWS or own_keys ~= GROUP_ROWS and own_keys ~= 2 * GROUP_ROWS then
     return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, 64, the same for both, or " ..
@@ -211,29 +221,27 @@ function budget.bwd_sm90(r)
       BACKWARD_REGISTERS.compute)
   end
   local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
-  local small = cluster == 2 and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
+  local pair = cluster == 2
+  local small = pair and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
   local function lay(k_stages, v_stages, ds_stages)
     local rings = r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES
-    local regions = {
+    return fit("bwd_sm90", r, 4 * GROUP_THREADS, {
       { "k", k_stages * panel_bytes(own_keys, r.head_dim), SWIZZLE },
+      pair and { "peer_k", k_stages * panel_bytes(own_keys, r.head_dim // 2), SWIZZLE },
       { "v", v_stages * panel_bytes(own_keys, r.head_dim_v), SWIZZLE },
       { "q", r.stages * panel_bytes(r.tile_m, r.head_dim), SWIZZLE },
       { "dout", r.dout_stages * panel_bytes(r.tile_m, r.head_dim_v), SWIZZLE },
+      pair and { "peer_ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
       { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
+      not wide and { "zeros", r.tile_m * 16 },
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
-      { "pieces", PIECE_SLOTS * (PIECE_BYTES + (cluster == 2 and 8 or 0) + (r.alternate and 8 or 0)) },
+      wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
+      fine and { "weights", own_keys * r.tile_m * 2 },
+      { "pieces", PIECE_SLOTS * (PIECE_BYTES + (pair and 8 or 0) + (r.alternate and 8 or 0)) },
       { "work", WORK_BYTES // 2, small },
-      { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (cluster == 2 and ds_stages + 2 or 0)), small },
-    }
-    if not wide then table.insert(regions, 6, { "zeros", r.tile_m * 16 }) end
-    if wide then table.insert(regions, 7, { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE }) end
-    if fine then table.insert(regions, 8, { "weights", own_keys * r.tile_m * 2 }) end
-    if cluster == 2 then
-      table.insert(regions, 2, { "peer_k", k_stages * panel_bytes(own_keys, r.head_dim // 2), SWIZZLE })
-      table.insert(regions, 6, { "peer_ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE })
-      table.insert(regions, #regions, { "ticket", 16, small })
-    end
-    return fit("bwd_sm90", r, 4 * GROUP_THREADS, regions)
+      pair and { "ticket", 16, small },
+      { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (pair and ds_stages + 2 or 0)), small },
+    })
   end
   -- What is left of shared memory: the next piece's k first, because k is held longest, then room for dQ to lag behind, then v.
   local k_stages, v_stages, ds_stages = 1, 1, 2
@@ -251,19 +259,13 @@ function budget.bwd_sm90(r)
   facts.wide, facts.fine_weights, facts.cluster = wide, fine, cluster
   facts.whole_weights = whole_weights(r, wide)
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
-  facts.wgmma_columns, facts.wgmma_bf16_columns = {}, { r.tile_m }
-  local seen = {}
   local dk, dv = r.head_dim, r.head_dim_v
   local dk_first, dv_first = dk, dv
   if wide then dk_first, dv_first = (dk + 63) // 128 * 64, math.min((dv + 127) // 128 * 64, dv) end -- templates/attn/backward_wide.cuh
   local panels = (dk + 63) // 64
-  local divided = cluster == 2 and panels % 2 == 1 and (dk - (panels - 1) * 64 + 15) // 16 * 8 or 0 -- templates/bwd_sm90.cu
-  for _, columns in ipairs { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64, divided } do
-    if columns > 0 and not seen[columns] then
-      seen[columns] = true
-      table.insert(facts.wgmma_columns, columns)
-    end
-  end
+  local divided = pair and panels % 2 == 1 and (dk - (panels - 1) * 64 + 15) // 16 * 8 or 0 -- templates/bwd_sm90.cu
+  facts.wgmma_columns = distinct { r.tile_m, dk_first, dk - dk_first, dv_first, dv - dv_first, math.min(dk, 64), dk % 64, divided }
+  facts.wgmma_bf16_columns = { r.tile_m }
   facts.dq_row_warps, facts.last_block_first, facts.ordered = 4, true, true
   -- Under a mask, chains of blocks that start apart read more of a head at a time.
   facts.l2_section_mib = r.mask == "full" and L2_SECTION_MIB or L2_SECTION_MIB // 2 + 1

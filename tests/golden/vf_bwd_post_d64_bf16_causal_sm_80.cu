@@ -224,9 +224,8 @@ DEVICE float infinity() { return bits_to_float(0x7F800000u); }
 template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 
-// Quotients of numerators that may be negative, rounded down and up. b > 0.
-DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
-DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+// Of element i of an accumulator (ptx/mma.cuh, ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
 
 // ---- Constants --------------------------------------------------------------------------------------------------------
 
@@ -553,6 +552,19 @@ struct Mask {
         return {(larger(last - shift, 0) + M - 1) / M, q_len / M};
     }
 };
+
+// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the 16 that the warp's accumulator s has;
+// first_key: of its columns.
+template <int N> DEVICE void hide_scores(const Mask &mask, int first_row, int first_key, float (&s)[N]) {
+    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
+    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int key = 8 * (i / 4) + i % 2;
+        bool visible = key < end[row_half(i)];
+        if (!visible) s[i] = -infinity();
+    }
+}
 // Tiles between global memory and shared memory. Every offset is 64-bit from its first multiplication.
 
 // Tiles of 16-bit elements in shared memory, and the addresses at which ldmatrix reads their fragments.
@@ -751,6 +763,15 @@ DEVICE void store_tile(const Rows &target, u32 tile, int first, int limit, int t
     }
 }
 
+// Zeros in rows first ... first + ROWS - 1 that are below `limit`, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
+    constexpr int CHUNKS = COLUMNS / 8;
+    for (int i = thread; i < ROWS * CHUNKS; i += THREADS)
+        if (first + i / CHUNKS < limit)
+            store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
+}
+
 // Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
 // the last column are left out.
 template <int COLUMNS, int M, int N>
@@ -840,12 +861,6 @@ DEVICE void allow_successor() {}
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
-DEVICE void clear_rows(const Rows &dq, int first, int limit) {
-    constexpr int CHUNKS = HEAD_DIM / 8;
-    for (int i = thread_index(); i < TILE_M * CHUNKS; i += THREADS)
-        if (first + i / CHUNKS < limit) store_chunk(dq.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
-}
-
 DEVICE void convert_rows(const Rows &dq, const float *tile, int first, int limit, float scale) {
     constexpr int GROUPS = DQ_ROW_BLOCKS * DQ_COLUMN_BLOCKS * DQ_ROW_WARPS;
     const int g = lane_index() / 4, t = lane_index() % 4;
@@ -873,7 +888,7 @@ KERNEL(THREADS, 5) vf_bwd_post_d64_bf16_causal(PARAMETER BackwardPostArgs args) 
         const Range seen = Mask(s, args.window_left, args.window_right).key_tiles<TILE_M, TILE_N>(place.block);
         const Rows dq = rows_of(args.dq, s.q_batch, s.q_begin, head);
         if (seen.end <= seen.begin)
-            clear_rows(dq, first, s.q_len);
+            clear_rows<TILE_M, HEAD_DIM, THREADS>(dq, first, s.q_len, thread_index());
         else if (s.accumulator_row >= 0)
             convert_rows(
                 dq, accumulator_tile(args.accumulator, head, args.accumulator_rows, s.accumulator_row, place.block),

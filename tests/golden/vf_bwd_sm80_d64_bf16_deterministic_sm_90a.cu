@@ -243,9 +243,8 @@ DEVICE float infinity() { return bits_to_float(0x7F800000u); }
 template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 
-// Quotients of numerators that may be negative, rounded down and up. b > 0.
-DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
-DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+// Of element i of an accumulator (ptx/mma.cuh, ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
 
 // ---- Constants --------------------------------------------------------------------------------------------------------
 
@@ -656,9 +655,24 @@ struct Mask {
         return {0, q_len / M};
     }
 };
+
+// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the 16 that the warp's accumulator s has;
+// first_key: of its columns.
+template <int N> DEVICE void hide_scores(const Mask &mask, int first_row, int first_key, float (&s)[N]) {
+    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
+    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int key = 8 * (i / 4) + i % 2;
+        bool visible = key < end[row_half(i)];
+        if (!visible) s[i] = -infinity();
+    }
+}
 // Softcap: scores become softcap * tanh(score * scale / softcap).
 
 
+template <class Args, int N> DEVICE void cap_scores(const Args &, float (&)[N]) {}
+template <class Args> DEVICE float score_factor(const Args &args) { return args.scale * LOG2_E; }
 // Products of tiles: accumulators in registers, operands from shared memory or registers, by mma.sync.
 //
 // A warp's accumulators are float[M][N][4]: M blocks of 16 rows, N blocks of 8 columns (layout: ptx/mma.cuh). The contraction runs in
@@ -794,6 +808,9 @@ template <int M, int N> DEVICE void clear(float (&c)[M][N][4]) {
 #pragma unroll
             for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
 }
+
+// A block of rows as one row of elements, in the order of a warpgroup's accumulators (ptx/wgmma.cuh).
+template <int N> DEVICE float (&flat(float (&c)[N][4]))[4 * N] { return reinterpret_cast<float(&)[4 * N]>(c); }
 
 DEVICE void mma_step(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_bf16(c, a, b0, b1); }
 DEVICE void mma_half_step(float (&c)[4], const u32 (&a)[4], u32 b0) { mma_m16n8k8_bf16(c, a[0], a[1], b0); }
@@ -981,6 +998,15 @@ DEVICE void store_tile(const Rows &target, u32 tile, int first, int limit, int t
         if ((ROWS * CHUNKS % THREADS == 0 || at < ROWS * CHUNKS) && first + row < limit)
             store_chunk(target.row(first + row) + chunk * 8, load_shared(tile + Tile::offset(row, chunk)));
     }
+}
+
+// Zeros in rows first ... first + ROWS - 1 that are below `limit`, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
+    constexpr int CHUNKS = COLUMNS / 8;
+    for (int i = thread; i < ROWS * CHUNKS; i += THREADS)
+        if (first + i / CHUNKS < limit)
+            store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
 }
 
 // Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
@@ -1243,7 +1269,7 @@ struct Backward {
 
     // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
     DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
-        const float factor = args.scale * LOG2_E;
+        const float factor = score_factor(args);
 #pragma unroll
         for (int n = 0; n < SCORE_QUERIES / 8; n++) {
             const Vector4 raw = load_shared(stats + n * 64 + lane_index() % 4 * 16);

@@ -246,9 +246,8 @@ DEVICE float infinity() { return bits_to_float(0x7F800000u); }
 template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 
-// Quotients of numerators that may be negative, rounded down and up. b > 0.
-DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
-DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+// Of element i of an accumulator (ptx/mma.cuh, ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
 
 // ---- Constants --------------------------------------------------------------------------------------------------------
 
@@ -662,6 +661,19 @@ struct Mask {
         return {(larger(last - shift, 0) + M - 1) / M, q_len / M};
     }
 };
+
+// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the 16 that the warp's accumulator s has;
+// first_key: of its columns.
+template <int N> DEVICE void hide_scores(const Mask &mask, int first_row, int first_key, float (&s)[N]) {
+    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
+    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int key = 8 * (i / 4) + i % 2;
+        bool visible = key < end[row_half(i)];
+        if (!visible) s[i] = -infinity();
+    }
+}
 // What stands between the products of the Hopper backward: scores become weights, gradients of weights become gradients of scores.
 //
 // Products are transposed: rows of an accumulator are keys, columns queries. Element d[4 n + 2 h + i] of a thread (ptx/wgmma.cuh) is key
@@ -744,6 +756,8 @@ DEVICE float unpack(u16 bits) { return unpack_bf16(bits); }
 // Softcap: scores become softcap * tanh(score * scale / softcap).
 
 
+template <class Args, int N> DEVICE void cap_scores(const Args &, float (&)[N]) {}
+template <class Args> DEVICE float score_factor(const Args &args) { return args.scale * LOG2_E; }
 
 constexpr bool WHOLE_WEIGHTS = false;
 constexpr bool MAY_BE_COARSE = true;
@@ -1215,7 +1229,7 @@ DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
     return pointer<float>(operand.data) +
            (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
 }
-// From a warpgroup's accumulators (ptx/wgmma.cuh) straight to rows in global memory: the four lanes that share a row trade their pieces of it, so
+// Straight to rows in global memory. From a warpgroup's accumulators (ptx/wgmma.cuh): the four lanes that share a row trade their pieces of it, so
 // that each stores whole 16 bytes and they 64 bytes side by side.
 
 
@@ -1250,6 +1264,13 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
             if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
         }
     }
+}
+
+// Zeros in rows first ... first + count - 1; a whole warp.
+DEVICE void clear_rows(const Rows &out, int first, int count, int columns) {
+    const int chunks = columns / 8;
+    for (int i = lane_index(); i < count * chunks; i += WARP)
+        store(reinterpret_cast<Vector4 *>(out.row(first + i / chunks) + i % chunks * 8), Vector4{0, 0, 0, 0});
 }
 // The float32 accumulators of dQ in global memory. A tile of TILE_M rows and HEAD_DIM columns is stored in the order in which the main
 // kernel's warps hold it, so that every addition is contiguous across a warp; the finishing kernel reads it by the same mapping.
@@ -1630,14 +1651,12 @@ struct Publisher {
         warp_sync();
         ring.advance();
     }
-    static DEVICE void clear_rows(const Operand &out, int parts, const Work &work, int head, int heads) {
+    // Of keys that no query sees.
+    static DEVICE void clear_keys(const Operand &out, int columns, const Work &work, int head, int heads) {
         const Sequence &s = work.sequence;
-        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first) * parts;
-        for (int h = head; h < head + heads; h++) {
-            const Rows rows = rows_of(out, s.k_batch, s.k_begin, h);
-            for (int i = lane_index(); i < count; i += WARP)
-                store(reinterpret_cast<Vector4 *>(rows.row(first + i / parts) + i % parts * 8), Vector4{0, 0, 0, 0});
-        }
+        const int first = work.block * TILE_N, count = smaller(TILE_N, s.k_len - first);
+        for (int h = head; h < head + heads; h++)
+            clear_rows(rows_of(out, s.k_batch, s.k_begin, h), first, count, columns);
     }
 };
 
@@ -1661,8 +1680,8 @@ struct Scheduler : Publisher {
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;
             if (tiles.end <= tiles.begin) {
-                clear_rows(args.dk, HEAD_DIM / 8, work, head, chunk);
-                clear_rows(args.dv, HEAD_DIM_V / 8, work, head, chunk);
+                clear_keys(args.dk, HEAD_DIM, work, head, chunk);
+                clear_keys(args.dv, HEAD_DIM_V, work, head, chunk);
                 warp_sync();
                 continue;
             }

@@ -242,9 +242,8 @@ DEVICE float infinity() { return bits_to_float(0x7F800000u); }
 template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 
-// Quotients of numerators that may be negative, rounded down and up. b > 0.
-DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
-DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+// Of element i of an accumulator (ptx/mma.cuh, ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
 
 // ---- Constants --------------------------------------------------------------------------------------------------------
 
@@ -652,9 +651,24 @@ struct Mask {
         return {(larger(last - shift, 0) + M - 1) / M, q_len / M};
     }
 };
+
+// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the 16 that the warp's accumulator s has;
+// first_key: of its columns.
+template <int N> DEVICE void hide_scores(const Mask &mask, int first_row, int first_key, float (&s)[N]) {
+    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
+    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int key = 8 * (i / 4) + i % 2;
+        bool visible = key < end[row_half(i)];
+        if (!visible) s[i] = -infinity();
+    }
+}
 // Softcap: scores become softcap * tanh(score * scale / softcap).
 
 
+template <class Args, int N> DEVICE void cap_scores(const Args &, float (&)[N]) {}
+template <class Args> DEVICE float score_factor(const Args &args) { return args.scale * LOG2_E; }
 // Online softmax over key tiles, in the base-2 domain: weights are 2^((score - reference) * factor), factor = softmax_scale * log2(e). The
 // difference comes first: the score that set the reference then weighs exactly 1, however large it is (a fused score * factor - reference would
 // leave a rounding error of the product, which at a logit of 1e30 is 1e23).
@@ -881,6 +895,9 @@ template <int M, int N> DEVICE void clear(float (&c)[M][N][4]) {
             for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
 }
 
+// A block of rows as one row of elements, in the order of a warpgroup's accumulators (ptx/wgmma.cuh).
+template <int N> DEVICE float (&flat(float (&c)[N][4]))[4 * N] { return reinterpret_cast<float(&)[4 * N]>(c); }
+
 DEVICE void mma_step(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_bf16(c, a, b0, b1); }
 DEVICE void mma_half_step(float (&c)[4], const u32 (&a)[4], u32 b0) { mma_m16n8k8_bf16(c, a[0], a[1], b0); }
 
@@ -1069,6 +1086,15 @@ DEVICE void store_tile(const Rows &target, u32 tile, int first, int limit, int t
     }
 }
 
+// Zeros in rows first ... first + ROWS - 1 that are below `limit`, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
+    constexpr int CHUNKS = COLUMNS / 8;
+    for (int i = thread; i < ROWS * CHUNKS; i += THREADS)
+        if (first + i / CHUNKS < limit)
+            store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
+}
+
 // Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
 // the last column are left out.
 template <int COLUMNS, int M, int N>
@@ -1154,23 +1180,9 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == 82048, "the kernel and its budge
 using Scores = float[M_BLOCKS][KEY_BLOCKS][4];
 using Output = float[M_BLOCKS][OUT_BLOCKS][4];
 
-// Replaces the scores of invisible keys by -inf: a selection, so that whatever they hold is gone.
 DEVICE void mask_scores(Scores &scores, const Mask &mask, int first_row, int first_key) {
-    const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
-    for (int m = 0; m < M_BLOCKS; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int row = first_row + m * 16 + half * 8 + g;
-            const int end = mask.key_end(row) - first_key - 2 * t;
-#pragma unroll
-            for (int n = 0; n < KEY_BLOCKS; n++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    bool visible = n * 8 + i < end;
-                    if (!visible) scores[m][n][2 * half + i] = -infinity();
-                }
-        }
+    for (int m = 0; m < M_BLOCKS; m++) hide_scores(mask, first_row + m * 16, first_key, flat(scores[m]));
 }
 
 // One work item's operands, and the walk over its key tiles.
@@ -1228,8 +1240,10 @@ struct Forward {
                 if (tile == tiles.end - 1) load_q_registers(q);
                 Scores scores;
                 multiply_qk(scores, q, tile % STAGES);
+#pragma unroll
+                for (int m = 0; m < M_BLOCKS; m++) cap_scores(args, flat(scores[m]));
                 if (tile >= whole.end || tile < whole.begin) mask_scores(scores, mask, first_row, tile * TILE_N);
-                softmax.weigh(scores, output, score_factor());
+                softmax.weigh(scores, output, score_factor(args));
                 multiply_pv(output, scores, tile % STAGES);
             }
             cp_async_wait<0>();
@@ -1240,8 +1254,6 @@ struct Forward {
     }
 
   private:
-    DEVICE float score_factor() const { return args.scale * LOG2_E; }
-
     DEVICE void load_q_registers(RegistersOfA<M_BLOCKS, (HEAD_DIM + 15) / 16> &q) const {
         const RowsOfA<HEAD_DIM> rows = {FragmentAddress<HEAD_DIM, DOWN>(q_tile), 0};
 #pragma unroll
@@ -1265,7 +1277,7 @@ struct Forward {
     DEVICE void finish(const Sequence &s, int head, int first_row, const Output &output,
                        Softmax<M_BLOCKS> &softmax) const {
         float scale[M_BLOCKS][2], lse[M_BLOCKS][2];
-        softmax.finish(scale, lse, score_factor());
+        softmax.finish(scale, lse, score_factor(args));
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();

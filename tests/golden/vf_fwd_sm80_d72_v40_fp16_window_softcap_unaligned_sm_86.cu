@@ -237,9 +237,8 @@ DEVICE float infinity() { return bits_to_float(0x7F800000u); }
 template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 
-// Quotients of numerators that may be negative, rounded down and up. b > 0.
-DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
-DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+// Of element i of an accumulator (ptx/mma.cuh, ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
 
 // ---- Constants --------------------------------------------------------------------------------------------------------
 
@@ -647,6 +646,21 @@ struct Mask {
         return {static_cast<int>((begin + M - 1) / M), static_cast<int>(larger(end, static_cast<i64>(0)) / M)};
     }
 };
+
+// -inf in place of invisible keys, a selection, so that whatever they hold is gone. first_row: of the 16 that the warp's accumulator s has;
+// first_key: of its columns.
+template <int N> DEVICE void hide_scores(const Mask &mask, int first_row, int first_key, float (&s)[N]) {
+    const int row = first_row + lane_index() / 4, column = first_key + 2 * (lane_index() % 4);
+    const int end[2] = {mask.key_end(row) - column, mask.key_end(row + 8) - column};
+    const int begin[2] = {mask.key_begin(row) - column, mask.key_begin(row + 8) - column};
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int key = 8 * (i / 4) + i % 2;
+        bool visible = key < end[row_half(i)];
+        visible = visible && key >= begin[row_half(i)];
+        if (!visible) s[i] = -infinity();
+    }
+}
 // Softcap: scores become softcap * tanh(score * scale / softcap).
 
 
@@ -660,6 +674,13 @@ DEVICE float cap_score(float score, float inverse) {
     const float whole = fma_f32(-2.0f, rcp(ex2(x * (2.0f * LOG2_E)) + 1.0f), 1.0f);
     return absolute(x) < SMALL ? series : whole;
 }
+template <class Args, int N> DEVICE void cap_scores(const Args &args, float (&s)[N]) {
+    const float inverse = args.scale / args.softcap;
+#pragma unroll
+    for (int i = 0; i < N; i++) s[i] = cap_score(s[i], inverse);
+}
+// What scores, capped ones, are multiplied by to be exponents of 2.
+template <class Args> DEVICE float score_factor(const Args &args) { return args.softcap * LOG2_E; }
 // Online softmax over key tiles, in the base-2 domain: weights are 2^((score - reference) * factor), factor = softmax_scale * log2(e). The
 // difference comes first: the score that set the reference then weighs exactly 1, however large it is (a fused score * factor - reference would
 // leave a rounding error of the product, which at a logit of 1e30 is 1e23).
@@ -886,6 +907,9 @@ template <int M, int N> DEVICE void clear(float (&c)[M][N][4]) {
             for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
 }
 
+// A block of rows as one row of elements, in the order of a warpgroup's accumulators (ptx/wgmma.cuh).
+template <int N> DEVICE float (&flat(float (&c)[N][4]))[4 * N] { return reinterpret_cast<float(&)[4 * N]>(c); }
+
 DEVICE void mma_step(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_fp16(c, a, b0, b1); }
 DEVICE void mma_half_step(float (&c)[4], const u32 (&a)[4], u32 b0) { mma_m16n8k8_fp16(c, a[0], a[1], b0); }
 
@@ -1086,6 +1110,15 @@ DEVICE void store_tile(const Rows &target, u32 tile, int first, int limit, int t
     }
 }
 
+// Zeros in rows first ... first + ROWS - 1 that are below `limit`, by THREADS threads of which this is number `thread`.
+template <int ROWS, int COLUMNS, int THREADS>
+DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
+    constexpr int CHUNKS = COLUMNS / 8;
+    for (int i = thread; i < ROWS * CHUNKS; i += THREADS)
+        if (first + i / CHUNKS < limit)
+            store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
+}
+
 // Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
 // the last column are left out.
 template <int COLUMNS, int M, int N>
@@ -1171,25 +1204,9 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == 23680, "the kernel and its budge
 using Scores = float[M_BLOCKS][KEY_BLOCKS][4];
 using Output = float[M_BLOCKS][OUT_BLOCKS][4];
 
-// Replaces the scores of invisible keys by -inf: a selection, so that whatever they hold is gone.
 DEVICE void mask_scores(Scores &scores, const Mask &mask, int first_row, int first_key) {
-    const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
-    for (int m = 0; m < M_BLOCKS; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int row = first_row + m * 16 + half * 8 + g;
-            const int end = mask.key_end(row) - first_key - 2 * t;
-            const int begin = mask.key_begin(row) - first_key - 2 * t;
-#pragma unroll
-            for (int n = 0; n < KEY_BLOCKS; n++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    bool visible = n * 8 + i < end;
-                    visible = visible && n * 8 + i >= begin;
-                    if (!visible) scores[m][n][2 * half + i] = -infinity();
-                }
-        }
+    for (int m = 0; m < M_BLOCKS; m++) hide_scores(mask, first_row + m * 16, first_key, flat(scores[m]));
 }
 
 // One work item's operands, and the walk over its key tiles.
@@ -1246,9 +1263,10 @@ struct Forward {
                 block_sync();
                 Scores scores;
                 multiply_qk(scores, q, tile % STAGES);
-                cap(scores);
+#pragma unroll
+                for (int m = 0; m < M_BLOCKS; m++) cap_scores(args, flat(scores[m]));
                 if (tile >= whole.end || tile < whole.begin) mask_scores(scores, mask, first_row, tile * TILE_N);
-                softmax.weigh(scores, output, score_factor());
+                softmax.weigh(scores, output, score_factor(args));
                 multiply_pv(output, scores, tile % STAGES);
                 block_sync();
             }
@@ -1260,17 +1278,6 @@ struct Forward {
     }
 
   private:
-    DEVICE float score_factor() const { return args.softcap * LOG2_E; }
-    DEVICE void cap(Scores &scores) const {
-        const float inverse = args.scale / args.softcap;
-#pragma unroll
-        for (int m = 0; m < M_BLOCKS; m++)
-#pragma unroll
-            for (int n = 0; n < KEY_BLOCKS; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) scores[m][n][i] = cap_score(scores[m][n][i], inverse);
-    }
-
 
     template <typename Q> DEVICE void multiply_qk(Scores &scores, const Q &q, int stage) const {
         const RowsOfB<HEAD_DIM> k = {FragmentAddress<HEAD_DIM, ACROSS>(shared + K_OFFSET + stage * K_BYTES), 0};
@@ -1287,7 +1294,7 @@ struct Forward {
     DEVICE void finish(const Sequence &s, int head, int first_row, const Output &output,
                        Softmax<M_BLOCKS> &softmax) const {
         float scale[M_BLOCKS][2], lse[M_BLOCKS][2];
-        softmax.finish(scale, lse, score_factor());
+        softmax.finish(scale, lse, score_factor(args));
         warp_sync();
         put_accumulators<HEAD_DIM_V>(q_tile, 0, 0, output, scale);
         warp_sync();

@@ -16,8 +16,9 @@
 // without gaps pays nothing. Entries stand in decreasing order of the other side's length (what one block of an entry costs), to within an
 // eighth of an octave: a counting sort. Their order among equals is arbitrary; no result depends on it.
 //
-// A small batch is counted and placed by one block of threads in one launch. A large one is divided into shares, a block of threads each, and
-// takes two: each block counts its share, then each places its own, knowing from the counts of all where it begins.
+// A few sequences without gaps are placed by one warp. Another small batch is counted and placed by one block of threads in one launch. A large one
+// is divided into shares, a block of threads each, and takes two: each block counts its share, then each places its own, knowing from the counts of
+// all where it begins.
 //
 // Whatever the lengths say, every range lies inside the tensors, and no two share a row: all clamping is here, once. Where cu_seqlens fall, sequences
 // would overlap, and could add up to more than there is room for: of such a batch the lists are empty.
@@ -237,9 +238,8 @@ DEVICE float infinity() { return bits_to_float(0x7F800000u); }
 template <typename T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 
-// Quotients of numerators that may be negative, rounded down and up. b > 0.
-DEVICE int floor_divide(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
-DEVICE int ceil_divide(int a, int b) { return (a > 0 ? a + b - 1 : a) / b; }
+// Of element i of an accumulator (ptx/mma.cuh, ptx/wgmma.cuh): which of the thread's two rows it is in.
+DEVICE constexpr int row_half(int i) { return i / 2 % 2; }
 
 // ---- Constants --------------------------------------------------------------------------------------------------------
 
@@ -562,6 +562,17 @@ DEVICE u32 blocks_of(int rows, int tile) {
     return (static_cast<u32>(rows) + static_cast<u32>(tile) - 1) / static_cast<u32>(tile);
 }
 
+// Of a number a lane, the sum up to this lane.
+template <class Number> DEVICE Number sum_up_to(Number own) {
+    Number sum = own;
+#pragma unroll
+    for (int distance = 1; distance < WARP; distance *= 2) {
+        const Number lower = shuffle_up(sum, distance);
+        if (lane_index() >= distance) sum += lower;
+    }
+    return sum;
+}
+
 // Adds an entry of `blocks` blocks to a bin for each of `lanes`, all lanes of the warp taking part; gives what stood there before. Equal bins,
 // the common case of equal lengths, cost one atomic for the warp.
 DEVICE u64 take(u64 *bins, int bin, u32 blocks, u32 lanes) {
@@ -569,12 +580,7 @@ DEVICE u64 take(u64 *bins, int bin, u32 blocks, u32 lanes) {
     const int common = shuffle(bin, lowest_bit(lanes));
     if (warp_any(active && bin != common)) return active ? atomic_add(&bins[bin], ONE_ENTRY + blocks) : 0;
     const u32 own = active ? blocks : 0;
-    u32 sum = own;
-#pragma unroll
-    for (int distance = 1; distance < WARP; distance *= 2) {
-        const u32 lower = shuffle_up(sum, distance);
-        if (lane_index() >= distance) sum += lower;
-    }
+    const u32 sum = sum_up_to(own);
     u64 before = 0;
     if (lane_index() == WARP - 1) before = atomic_add(&bins[common], population(lanes) * ONE_ENTRY + sum);
     const u32 lower_lanes = lanes & ((1u << lane_index()) - 1);
@@ -625,17 +631,20 @@ struct Scheduler {
         }
     }
 
-    // Rows of dQ accumulators, if the keys take more than one tile: they are summed there.
+    // Whether dQ of a sequence is summed in memory: its keys take more than one tile.
+    DEVICE bool accumulates(const Sequence &s) const { return s.k_len > args.tile_n && s.q_len > 0; }
+    // Rows of dQ accumulators, if there is anything to sum.
     template <bool PLACING> DEVICE void allocate(Sequence &s, bool active) const {
         if (args.by_k.header == 0) return;
-        const u32 lanes = warp_ballot(active && s.k_len > args.tile_n && s.q_len > 0);
+        const u32 lanes = warp_ballot(active && accumulates(s));
         if (lanes == 0) return;
         const u32 blocks = blocks_of(s.q_len, args.tile_m);
         const i64 at = static_cast<i64>(take(shared.bins + ACCUMULATOR_BIN, 0, blocks, lanes) & BLOCKS_MASK);
         if (PLACING && (lanes >> lane_index() & 1) != 0) s.accumulator_row = at * args.tile_m;
     }
 
-    template <bool PLACING> DEVICE void add_sequence(const Sides &sides, i64 index, bool active) const {
+    // Without rows of accumulators.
+    DEVICE Sequence sequence_of(const Sides &sides, i64 index) const {
         Sequence s;
         s.q_begin = sides.q.begin;
         s.k_begin = sides.k.begin;
@@ -645,6 +654,11 @@ struct Scheduler {
         s.k_len = sides.k.used;
         s.q_batch = slot(args.cu_q, index);
         s.k_batch = slot(args.cu_k, index);
+        return s;
+    }
+
+    template <bool PLACING> DEVICE void add_sequence(const Sides &sides, i64 index, bool active) const {
+        Sequence s = sequence_of(sides, index);
         if (!PLACING && smaller(s.q_len, s.k_len) < 0) atomic_add(&shared.bins[BROKEN_BIN], 1);
         allocate<PLACING>(s, active);
         // Not unrolled, here and in gaps: the code is fetched anew by every launch.
@@ -668,6 +682,65 @@ struct Scheduler {
         return {clamp_side(q, args.cu_q, args.used_q, last, args.q_rows),
                 clamp_side(k, args.cu_k, args.used_k, last, args.k_rows)};
     }
+
+    // ---- few sequences ----
+
+    // Whether anyone asks for rows of a side where no token lives.
+    DEVICE bool has_gap(const Side &side, i64 index) const {
+        return args.fill != 0 && (side.gap > 0 || (index == 0 && side.begin > 0));
+    }
+    // A list of sequences that are a lane each: one stands behind as many as come before it.
+    DEVICE void place_few(int k_side, const Sequence &sequence, int rows, int other, u32 accumulator_blocks) const {
+        const Schedule &to = list(k_side);
+        const u32 blocks = blocks_of(rows, tile(k_side));
+        u32 first = 0;
+        int position = 0;
+#pragma unroll 4
+        for (int lane = 0; lane < WARP; lane++) {
+            const u32 its_blocks = shuffle(blocks, lane);
+            const int its_other = shuffle(other, lane);
+            if (its_other > other || (its_other == other && lane < lane_index())) {
+                first += its_blocks;
+                position += its_blocks > 0;
+            }
+        }
+        if (rows > 0) {
+            store(pointer<i64>(to.first_block) + position, static_cast<i64>(first));
+            store(pointer<Sequence>(to.sequences) + position, sequence);
+        }
+        // The last entry knows how many blocks there are.
+        const int entries = population(warp_ballot(rows > 0));
+        if (entries > 0 ? rows > 0 && position == entries - 1 : lane_index() == 0) {
+            const i64 all = static_cast<i64>(first) + blocks;
+            store(pointer<i64>(to.first_block) + entries, all);
+            store(pointer<ScheduleHeader>(to.header),
+                  ScheduleHeader{0, all, entries, static_cast<i64>(accumulator_blocks) * args.tile_m});
+        }
+    }
+    // As many sequences as lanes at most, sound and without gaps: no bins, no block syncs, and a tenth of the code, which every launch fetches anew.
+    // Every warp looks whether the batch is one of these, the first does the work.
+    DEVICE bool schedule_few(i64 count) const {
+        if (count > WARP) return false;
+        const int lane = lane_index();
+        const Sides sides = sides_of(lane);
+        const bool by_k = args.by_k.header != 0;
+        if (warp_any(lane < count && (smaller(sides.q.used, sides.k.used) < 0 || has_gap(sides.q, lane) ||
+                                      (by_k && has_gap(sides.k, lane)))))
+            return false;
+        if (thread_index() >= WARP) return true;
+        Sequence s = sequence_of(sides, lane);
+        if (lane >= count) s.q_len = s.k_len = 0;
+        const u32 own = by_k && accumulates(s) ? blocks_of(s.q_len, args.tile_m) : 0, sum = sum_up_to(own);
+        if (own > 0) s.accumulator_row = static_cast<i64>(sum - own) * args.tile_m;
+        const u32 all = shuffle(sum, WARP - 1);
+#pragma unroll 1
+        for (int k_side = 0; k_side < LISTS; k_side++)
+            if (list(k_side).header != 0)
+                place_few(k_side, s, k_side ? s.k_len : s.q_len, k_side ? s.q_len : s.k_len, all);
+        return true;
+    }
+
+    // ---- many sequences ----
 
     // The share's sequences, `own` being this thread's first. Whole warps stay in the loop together.
     template <bool PLACING> DEVICE void walk(const Sides &own, i64 begin, i64 end) const {
@@ -702,12 +775,7 @@ struct Scheduler {
         u64 own = 0;
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++) own += bins[i];
-        u64 sum = own;
-#pragma unroll
-        for (int distance = 1; distance < WARP; distance *= 2) {
-            const u64 lower = shuffle_up(sum, distance);
-            if (lane_index() >= distance) sum += lower;
-        }
+        const u64 sum = sum_up_to(own);
         if (lane_index() == WARP - 1) shared.totals[k_side] = sum;
         u64 next = sum - own;
 #pragma unroll
@@ -732,6 +800,7 @@ struct Scheduler {
     DEVICE void run() const {
         const int thread = thread_index();
         const i64 packed = args.cu_q.data || args.cu_k.data ? 1 : 0, count = larger(args.batch, packed);
+        if (schedule_few(count)) return;
         const i64 begin = block_index() * args.share, end = smaller(begin + args.share, count);
         const Sides own = sides_of(begin + thread);
         for (int bin = thread; bin < ALL_BINS; bin += THREADS) shared.bins[bin] = 0;
