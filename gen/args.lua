@@ -73,7 +73,7 @@ args.structs = {
     { "ptr", "first_block", "i64[entries + 1]: blocks of all earlier entries" },
     { "ptr", "sequences", "Sequence[entries]" },
   },
-  { name = "SchedulePart", -- counts of a share of the sequences: of each bin of the two lists, of accumulators and of what is broken (templates/schedule.cu)
+  { name = "SchedulePart", -- counts of a share of the sequences: of each bin of the two lists, of accumulators, of what is broken
     { "u64", "bins", "entries << 36 | blocks", count = 2 * 256 + 2 },
   },
   { name = "ScheduleArgs",

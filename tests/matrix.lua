@@ -230,9 +230,7 @@ for _, spec in ipairs(chosen) do
   kernel.digest = digest(compiler_digest .. kernel.text)
   kernel.path = ("%s/%s.cu"):format(FOLDER, kernel.digest)
   if not (reports[kernel.digest] or "failed"):find("^ok") then
-    local file = assert(io.open(kernel.path, "w"))
-    file:write(kernel.text)
-    file:close()
+    runner.write_file(kernel.path, kernel.text)
     local list = count % JOBS + 1
     lists[list] = (lists[list] or "") .. ("%s %s\n"):format(spec:match("arch=(%S+)"), kernel.path)
     count = count + 1
@@ -243,9 +241,7 @@ local started = os.time()
 local commands = {}
 for i, list in ipairs(lists) do
   local path = ("%s/list.%d"):format(FOLDER, i)
-  local file = assert(io.open(path, "w"))
-  file:write(list)
-  file:close()
+  runner.write_file(path, list)
   commands[i] = ("%s < %s >> %s &"):format(compiler, path, reports_path)
 end
 run(table.concat(commands, " ") .. " wait")

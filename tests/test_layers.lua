@@ -1,23 +1,13 @@
 -- Includes point downward only. The order is the table of layers in docs/design.md, which is read here: a file that is in no layer, or
 -- includes a layer that its row does not name, fails. So do outside headers in the wrong place and assembly outside templates/ptx.
 
+package.path = "./?.lua;" .. package.path
+
+local runner = require "tests.lua.runner"
+
 local faults = {}
 local function expect(condition, message, ...)
   if not condition then faults[#faults + 1] = message:format(...) end
-end
-
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("a")
-  file:close()
-  return text
-end
-
-local function lines_of(command)
-  local pipe, out = assert(io.popen(command)), {}
-  for line in pipe:lines() do out[#out + 1] = line end
-  pipe:close()
-  return out
 end
 
 -- "runtime/cpu*" -> Lua pattern; a name without an ending stands for its .c, .h and .def
@@ -28,7 +18,7 @@ end
 
 -- Rows "| `layer` | `file` `file` | `layer` `layer` |" of the section "Layers".
 local layers, by_name = {}, {}
-local section = assert(read("docs/design.md"):match("\n## Layers\n(.-)\n## "), "docs/design.md has no section Layers")
+local section = assert(runner.read_file("docs/design.md"):match("\n## Layers\n(.-)\n## "), "docs/design.md has no section Layers")
 for name, files, uses in section:gmatch("\n| `([%w_]+)` | ([^|]+) |([^|]*)|") do
   local layer = { name = name, patterns = {}, uses = {} }
   for file in files:gmatch("`([^`]+)`") do layer.patterns[#layer.patterns + 1] = pattern_of(file) end
@@ -52,7 +42,7 @@ local function layer_of(path)
 end
 
 -- What the simulator puts into kernels in place of templates/ptx is compiled alone, with an include path of its own.
-local files = lines_of("find runtime tools tests templates gen "
+local files = runner.lines_of("find runtime tools tests templates gen "
   .. "'(' -path tests/sim/ptx -o -path tests/sim/faults -o -path tests/sim/kernel.h ')' -prune -o "
   .. "'(' -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' -o -path 'gen/*.lua' ')' -print | sort")
 local by_name_of_file = {} -- what a C file includes by its name is unique in the tree
@@ -96,7 +86,7 @@ local function check_file(path)
   local layer = layer_of(path)
   expect(layer, "%s is in no layer of docs/design.md", path)
   local number = 0
-  for line in (read(path) .. "\n"):gmatch("(.-)\n") do
+  for line in (runner.read_file(path) .. "\n"):gmatch("(.-)\n") do
     number = number + 1
     local name = line:match('^#include "([^"]+)"') or line:match('^%s*//%%%s*include "([^"]+)"')
       or (path:match("^gen/") and line:match('require%s*%(?%s*"([^"]+)"'))

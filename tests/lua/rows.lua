@@ -28,12 +28,10 @@ end
 
 -- Files that belong to a device come first, then the others; each by name.
 local function add_files(with_device)
-  local pipe = assert(io.popen("ls configs/*.json"))
-  for path in pipe:lines() do
+  for _, path in ipairs(runner.lines_of("ls configs/*.json")) do
     local file = json.decode(runner.read_file(path))
     if file.rows and (file.device ~= nil) == with_device then add_file(path, file) end
   end
-  pipe:close()
 end
 add_files(true)
 add_files(false)

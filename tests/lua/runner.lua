@@ -59,6 +59,20 @@ function runner.read_file(path)
   return text
 end
 
+function runner.write_file(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+-- What a command prints.
+function runner.lines_of(command)
+  local pipe, out = assert(io.popen(command)), {}
+  for line in pipe:lines() do out[#out + 1] = line end
+  pipe:close()
+  return out
+end
+
 -- What the generator expects of whoever loads it.
 _G.read_template = runner.read_file
 

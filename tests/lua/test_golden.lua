@@ -37,9 +37,7 @@ for _, spec in ipairs(SPECS) do
     assert(text, fault)
     local path = ("tests/golden/%s_%s.cu"):format(gen.kernel(spec).entry, spec:match("arch=(%S+)"))
     if UPDATE then
-      local file = assert(io.open(path, "w"))
-      file:write(text)
-      file:close()
+      runner.write_file(path, text)
       return
     end
     local expected = runner.read_file(path)

@@ -10,6 +10,7 @@
 package.path = "./?.lua;" .. package.path
 
 local cases = require "tests.sim.cases"
+local runner = require "tests.lua.runner"
 local suite = require "tests.sim.suite"
 local variants = require "tests.sim.variants"
 
@@ -26,9 +27,7 @@ local function run_all(seeds)
   end
   os.execute(("mkdir -p %s && rm -f %s/*.gcda"):format(FOLDER, FOLDER)) -- counts of other templates
   local list = FOLDER .. "/runs.list"
-  local file = assert(io.open(list, "w"))
-  file:write(table.concat(lines, "\n"), "\n")
-  file:close()
+  runner.write_file(list, table.concat(lines, "\n") .. "\n")
   return os.execute(("tests/run.sh -t 3600 -j %s %s"):format(os.getenv("JOBS") or "2", list))
 end
 

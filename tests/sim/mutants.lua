@@ -30,13 +30,6 @@ local EQUIVALENTS = "tests/sim/equivalents.txt"
 local WORK = os.getenv("WORK") or "build/sim" -- of a worker its own
 local JOBS = tonumber(os.getenv("JOBS")) or 2
 
-local function lines_of(command)
-  local pipe, out = assert(io.popen(command)), {}
-  for line in pipe:lines() do out[#out + 1] = line end
-  pipe:close()
-  return out
-end
-
 -- "templates/x.cu | what stands there | the change" -> why nobody can find it.
 local function read_equivalents()
   local out = {}
@@ -110,12 +103,6 @@ local function batch_of(variant, pass, seed)
 end
 
 -- ---- runs
-
-local function write_file(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
 
 local function make_root(folder)
   os.execute(("rm -rf %s && mkdir -p %s && cp -r templates gen %s"):format(folder, folder, folder))
@@ -198,7 +185,7 @@ local function try_switched(items, done)
   local root = WORK .. "/switched"
   local places, texts = places_of(items)
   make_root(root)
-  for path, text in pairs(texts) do write_file(root .. "/" .. path, text) end
+  for path, text in pairs(texts) do runner.write_file(root .. "/" .. path, text) end
   local left = {}
   for number, item in pairs(items) do left[number] = item end
   for seed, most in ipairs(VARIANTS) do
@@ -257,7 +244,7 @@ local function try_alone(root, item)
   local reached = kernels_reached({ [item.path] = item.mutant.text })
   if not reached then return nil, "does not compile" end
   if #reached == 0 then return nil, "not reached" end
-  write_file(root .. "/" .. item.path, item.mutant.text)
+  runner.write_file(root .. "/" .. item.path, item.mutant.text)
   local known, places, seed, how, where = {}, {}, nil, nil, nil
   for _, kernel in ipairs(reached) do
     local name = kernel.variant.name .. kernel.pass
@@ -268,7 +255,7 @@ local function try_alone(root, item)
     known[name], known[kernel.text] = true, true
   end
   if not how then seed, how, where = run_all(root, places) end
-  write_file(root .. "/" .. item.path, originals[item.path])
+  runner.write_file(root .. "/" .. item.path, originals[item.path])
   return seed, how, where
 end
 
@@ -282,10 +269,10 @@ end
 
 -- The mutants in question, as { path, mutant, key }, the n-th part that the commit chooses.
 local function planted(share, only)
-  local commit = share > 1 and lines_of("git rev-parse HEAD 2>/dev/null")[1] or ""
+  local commit = share > 1 and runner.lines_of("git rev-parse HEAD 2>/dev/null")[1] or ""
   local choice = (digest(commit) >> 1) % share
   local out = {}
-  for _, path in ipairs(lines_of("ls templates/*.cu templates/attn/*.cuh templates/tile/*.cuh")) do
+  for _, path in ipairs(runner.lines_of("ls templates/*.cu templates/attn/*.cuh templates/tile/*.cuh")) do
     if originals[path] then
       local counts = {}
       for _, mutant in ipairs(plant.mutants(originals[path])) do

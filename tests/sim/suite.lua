@@ -22,12 +22,6 @@ local suite = {}
 local SIM = os.getenv("SIM") or "build/varflash-sim"
 local WORK = os.getenv("WORK") or "build/sim"
 
-local function write_file(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
-
 -- ---- running
 
 -- What a seed makes of the device: number of multiprocessors, order of blocks, lanes that drift.
@@ -44,11 +38,11 @@ function suite.command(variant, seed, batch, more)
   local backend = settings(variant, seed)
   for name, value in pairs(more or {}) do backend = ("%s,%s=%s"):format(backend, name, value) end
   local words = { SIM, "check", ("%s/%s.json"):format(folder, batch.name), "--quiet --served --threads 1 --backend", backend }
-  write_file(words[3], cases.json(batch.problems))
+  runner.write_file(words[3], cases.json(batch.problems))
   local config = variants.config(variant)
   if config then
     local path = folder .. "/rows.json"
-    if runner.read_file(path) ~= config then write_file(path, config) end
+    if runner.read_file(path) ~= config then runner.write_file(path, config) end
     words[#words + 1] = "--config " .. path
   end
   if batch.checked then words[#words + 1] = "--checked" end
@@ -106,7 +100,7 @@ local function run_long(seconds, from)
     for _, variant in ipairs(variants.list) do
       lines[#lines + 1] = ("%s\tlua5.4 tests/sim/suite.lua run %s %d %d"):format(variant.name, variant.name, seed, seed + 3)
     end
-    write_file(WORK .. "/long.list", table.concat(lines, "\n") .. "\n")
+    runner.write_file(WORK .. "/long.list", table.concat(lines, "\n") .. "\n")
     local pipe = assert(io.popen(("tests/run.sh -j %s %s/long.list"):format(jobs, WORK)))
     for line in pipe:lines() do
       local good, bad = line:match("^(%d+) passed, (%d+) failed$")

@@ -32,17 +32,14 @@ end
 function widths.faults(source, root)
   if not known then read_known() end
   local path = WORK .. "/widths"
-  local file = assert(io.open(path .. ".cu", "w"))
-  file:write(source)
-  file:close()
+  runner.write_file(path .. ".cu", source)
   local command = ("lua5.4 tests/sim/expand.lua %s . %s.cu > %s.cpp && clang-tidy --quiet --checks='%s' %s.cpp -- -Itests/sim %s")
     :format(root, path, path, CHECKS, path, FLAGS .. " 2>/dev/null")
-  local pipe, out, message = assert(io.popen(command)), {}, nil
-  for line in pipe:lines() do
+  local out, message = {}, nil
+  for _, line in ipairs(runner.lines_of(command)) do
     if message and not known[trimmed(line)] then out[#out + 1] = ("%s: %s"):format(message, trimmed(line)) end
     message = line:match("warning: (.*)$") or line:match("error: (.*)$")
   end
-  pipe:close()
   os.remove(path .. ".cu")
   os.remove(path .. ".cpp")
   return out
