@@ -599,18 +599,17 @@ struct Scheduler {
     static DEVICE int slot(const Lengths &cu, i64 index) { return cu.data ? 0 : static_cast<int>(index); }
 
     // An entry of a list for every lane that has rows.
-    template <bool PLACING>
-    DEVICE void add(int k_side, const Sequence &sequence, int rows, int other, bool active) const {
+    DEVICE void add(bool placing, int k_side, const Sequence &sequence, int rows, int other, bool active) const {
         const u32 lanes = warp_ballot(active && rows > 0);
         if (lanes == 0) return;
         const u64 at = take(shared.bins + k_side * BINS, bin_of(other), blocks_of(rows, tile(k_side)), lanes);
-        if (!PLACING || (lanes >> lane_index() & 1) == 0) return;
+        if (!placing || (lanes >> lane_index() & 1) == 0) return;
         const i64 position = static_cast<i64>(at >> COUNT_SHIFT);
         store(pointer<i64>(list(k_side).first_block) + position, static_cast<i64>(at & BLOCKS_MASK));
         store(pointer<Sequence>(list(k_side).sequences) + position, sequence);
     }
     // The gaps beside a sequence: the one behind it, and that before the first.
-    template <bool PLACING> DEVICE void add_gaps(int k_side, const Side &side, i64 index, bool active) const {
+    DEVICE void add_gaps(bool placing, int k_side, const Side &side, i64 index, bool active) const {
         const Lengths &cu = k_side ? args.cu_k : args.cu_q;
 #pragma unroll 1
         for (int lead = 0; lead < 2; lead++) {
@@ -624,7 +623,7 @@ struct Scheduler {
                 (k_side ? gap.k_len : gap.q_len) = count;
                 gap.accumulator_row = -1;
                 (k_side ? gap.k_batch : gap.q_batch) = slot(cu, index);
-                add<PLACING>(k_side, gap, count, 0, active);
+                add(placing, k_side, gap, count, 0, active);
                 begin += count;
                 rows -= count;
             }
@@ -634,13 +633,13 @@ struct Scheduler {
     // Whether dQ of a sequence is summed in memory: its keys take more than one tile.
     DEVICE bool accumulates(const Sequence &s) const { return s.k_len > args.tile_n && s.q_len > 0; }
     // Rows of dQ accumulators, if there is anything to sum.
-    template <bool PLACING> DEVICE void allocate(Sequence &s, bool active) const {
+    DEVICE void allocate(bool placing, Sequence &s, bool active) const {
         if (args.by_k.header == 0) return;
         const u32 lanes = warp_ballot(active && accumulates(s));
         if (lanes == 0) return;
         const u32 blocks = blocks_of(s.q_len, args.tile_m);
         const i64 at = static_cast<i64>(take(shared.bins + ACCUMULATOR_BIN, 0, blocks, lanes) & BLOCKS_MASK);
-        if (PLACING && (lanes >> lane_index() & 1) != 0) s.accumulator_row = at * args.tile_m;
+        if (placing && (lanes >> lane_index() & 1) != 0) s.accumulator_row = at * args.tile_m;
     }
 
     // Without rows of accumulators.
@@ -657,17 +656,17 @@ struct Scheduler {
         return s;
     }
 
-    template <bool PLACING> DEVICE void add_sequence(const Sides &sides, i64 index, bool active) const {
+    DEVICE void add_sequence(bool placing, const Sides &sides, i64 index, bool active) const {
         Sequence s = sequence_of(sides, index);
-        if (!PLACING && smaller(s.q_len, s.k_len) < 0) atomic_add(&shared.bins[BROKEN_BIN], 1);
-        allocate<PLACING>(s, active);
+        if (!placing && smaller(s.q_len, s.k_len) < 0) atomic_add(&shared.bins[BROKEN_BIN], 1);
+        allocate(placing, s, active);
         // Not unrolled, here and in gaps: the code is fetched anew by every launch.
 #pragma unroll 1
         for (int k_side = 0; k_side < LISTS; k_side++) {
             if (list(k_side).header == 0) continue;
             const Side side = k_side ? sides.k : sides.q;
-            add<PLACING>(k_side, s, side.used, k_side ? sides.q.used : sides.k.used, active);
-            if (args.fill != 0) add_gaps<PLACING>(k_side, side, index, active);
+            add(placing, k_side, s, side.used, k_side ? sides.q.used : sides.k.used, active);
+            if (args.fill != 0) add_gaps(placing, k_side, side, index, active);
         }
     }
 
@@ -718,11 +717,9 @@ struct Scheduler {
         }
     }
     // As many sequences as lanes at most, sound and without gaps: no bins, no block syncs, and a tenth of the code, which every launch fetches anew.
-    // Every warp looks whether the batch is one of these, the first does the work.
-    DEVICE bool schedule_few(i64 count) const {
-        if (count > WARP) return false;
+    // Every warp looks whether the batch is one of these, the first does the work. `sides`: of the sequence of this lane.
+    DEVICE bool schedule_few(const Sides &sides, i64 count) const {
         const int lane = lane_index();
-        const Sides sides = sides_of(lane);
         const bool by_k = args.by_k.header != 0;
         if (warp_any(lane < count && (smaller(sides.q.used, sides.k.used) < 0 || has_gap(sides.q, lane) ||
                                       (by_k && has_gap(sides.k, lane)))))
@@ -743,10 +740,10 @@ struct Scheduler {
     // ---- many sequences ----
 
     // The share's sequences, `own` being this thread's first. Whole warps stay in the loop together.
-    template <bool PLACING> DEVICE void walk(const Sides &own, i64 begin, i64 end) const {
+    DEVICE void walk(bool placing, const Sides &own, i64 begin, i64 end) const {
         Sides sides = own;
         for (i64 index = begin + thread_index();;) {
-            add_sequence<PLACING>(sides, index, index < end);
+            add_sequence(placing, sides, index, index < end);
             index += THREADS;
             if (index - lane_index() >= end) break;
             sides = sides_of(index);
@@ -797,26 +794,9 @@ struct Scheduler {
               ScheduleHeader{0, blocks, entries, accumulator_blocks * args.tile_m});
     }
 
-    DEVICE void run() const {
+    // Turns counts into places; false if there is nothing to place. `before`: counts of earlier shares, a bin a thread.
+    DEVICE bool turn_into_places(u64 before) const {
         const int thread = thread_index();
-        const i64 packed = args.cu_q.data || args.cu_k.data ? 1 : 0, count = larger(args.batch, packed);
-        if (schedule_few(count)) return;
-        const i64 begin = block_index() * args.share, end = smaller(begin + args.share, count);
-        const Sides own = sides_of(begin + thread);
-        for (int bin = thread; bin < ALL_BINS; bin += THREADS) shared.bins[bin] = 0;
-        block_sync();
-        u64 before = 0;
-        if (args.counted != 0) {
-            wait_for_predecessor();
-            before = gather();
-        } else {
-            walk<false>(own, begin, end);
-        }
-        block_sync();
-        if (args.parts != 0 && args.counted == 0) {
-            if (thread < ALL_BINS) store(&parts()[block_index()].bins[thread], shared.bins[thread]);
-            return;
-        }
         const bool broken = shared.bins[BROKEN_BIN] != 0;
         if (thread < LISTS * WARP) scan(thread / WARP);
         if (thread == LISTS * WARP) {
@@ -825,12 +805,41 @@ struct Scheduler {
         }
         block_sync();
         if (block_index() == 0 && thread < LISTS) close(thread, broken);
-        if (broken) return;
+        if (broken) return false;
         if (args.counted != 0) {
             if (thread < ALL_BINS) shared.bins[thread] += before;
             block_sync();
         }
-        walk<true>(own, begin, end);
+        return true;
+    }
+
+    DEVICE void run() const {
+        const int thread = thread_index();
+        const i64 packed = args.cu_q.data || args.cu_k.data ? 1 : 0, count = larger(args.batch, packed);
+        const bool few = count <= WARP;
+        const i64 begin = block_index() * args.share, end = smaller(begin + args.share, count);
+        const Sides own = sides_of(few ? lane_index() : begin + thread);
+        if (few && schedule_few(own, count)) return;
+        const bool counted = args.counted != 0;
+        for (int bin = thread; bin < ALL_BINS; bin += THREADS) shared.bins[bin] = 0;
+        block_sync();
+        u64 before = 0;
+        if (counted) {
+            wait_for_predecessor();
+            before = gather();
+            block_sync();
+        }
+        // Both walks are one piece of code: the second finds it fetched.
+#pragma unroll 1
+        for (int placing = counted; placing < 2; placing++) {
+            if (placing != 0 && !turn_into_places(before)) return;
+            walk(placing != 0, own, begin, end);
+            block_sync();
+            if (placing == 0 && args.parts != 0) {
+                if (thread < ALL_BINS) store(&parts()[block_index()].bins[thread], shared.bins[thread]);
+                return;
+            }
+        }
     }
 };
 
