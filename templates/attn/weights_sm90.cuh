@@ -115,9 +115,8 @@ struct Weigher {
         for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
         bool coarse = false;
         if constexpr (!WHOLE_WEIGHTS && MAY_BE_COARSE) {
-            hide(
-                s,
-                0.0f);  // what is hidden has no say: in columns past the sequence's end stands what other sequences left
+            // What is hidden has no say: in columns past the sequence's end stands what other sequences left.
+            hide(s, 0.0f);
             coarse = unlikely(warp_any(lowest(s) < LEAST_FINE));
         }
         hide(s, -infinity());
@@ -135,21 +134,18 @@ struct Weigher {
             for (int i = 0; i < TILE_M / 2; i += 2)
                 p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
         } else {
-//% if dtype == "bf16" then
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2) {
-                p[i / 8][i / 2 % 4] = pack_fp16_finite(s[i], s[i + 1]);  // twice the unit at most
-            }
-            //% else
-#pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2)
-                p[i / 8][i / 2 % 4] = min_fp16x2(pack_fp16(s[i], s[i + 1]), UNIT_PAIR);
-            //% end -- dtype
+            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack_cut(s[i], s[i + 1]);
         }
         return coarse;
     }
 
   private:
+    //% if dtype == "bf16" then
+    static DEVICE u32 pack_cut(float a, float b) { return pack_fp16_finite(a, b); }  // twice the unit at most
+    //% else
+    static DEVICE u32 pack_cut(float a, float b) { return min_fp16x2(pack_fp16(a, b), UNIT_PAIR); }
+    //% end -- dtype
     static DEVICE void pack_whole(const Scores &s, Weights &p) {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);

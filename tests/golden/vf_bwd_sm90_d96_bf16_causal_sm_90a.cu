@@ -811,9 +811,8 @@ struct Weigher {
         for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
         bool coarse = false;
         if constexpr (!WHOLE_WEIGHTS && MAY_BE_COARSE) {
-            hide(
-                s,
-                0.0f);  // what is hidden has no say: in columns past the sequence's end stands what other sequences left
+            // What is hidden has no say: in columns past the sequence's end stands what other sequences left.
+            hide(s, 0.0f);
             coarse = unlikely(warp_any(lowest(s) < LEAST_FINE));
         }
         hide(s, -infinity());
@@ -832,14 +831,13 @@ struct Weigher {
                 p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
         } else {
 #pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2) {
-                p[i / 8][i / 2 % 4] = pack_fp16_finite(s[i], s[i + 1]);  // twice the unit at most
-            }
+            for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack_cut(s[i], s[i + 1]);
         }
         return coarse;
     }
 
   private:
+    static DEVICE u32 pack_cut(float a, float b) { return pack_fp16_finite(a, b); }  // twice the unit at most
     static DEVICE void pack_whole(const Scores &s, Weights &p) {
 #pragma unroll
         for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack(s[i], s[i + 1]);
