@@ -169,11 +169,8 @@ struct Compute {
         pin(s);
     }
     template <class Tile, int N> DEVICE void load_rows(u32 (&f)[N][4], u32 tile) const {
-        const u32 row = warp * 16 + lane_index() % 16, half = lane_index() / 16;
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            ldmatrix_x4(f[k],
-                        tile + k / 4 * Tile::PANEL_BYTES + row * PANEL_PITCH + ((k % 4 * 2 + half) ^ (row & 7)) * 16);
+        for (int k = 0; k < N; k++) ldmatrix_x4(f[k], Tile::fragment(tile, warp * 16, k));
     }
 
     // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
@@ -242,7 +239,7 @@ struct Compute {
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const u32 row = part() * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
+        const int first = part() * GROUP_ROWS + warp * 16;
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
@@ -251,7 +248,7 @@ struct Compute {
             //% else
             score_gradients<COARSE>(word, s, p, dp, k);
             //% end -- softcap
-            stmatrix_x4(ds + row * PANEL_PITCH + ((k * 2 + half) ^ (row & 7)) * 16, word[0], word[1], word[2], word[3]);
+            stmatrix_x4(DsTile::fragment(ds, first, k), word[0], word[1], word[2], word[3]);
         }
     }
 

@@ -91,11 +91,8 @@ template <Half HALF> struct WideCompute {
     DEVICE u32 ds_tile(u32 slot) const { return shared + DS_OFFSET + slot * DsTile::BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return warp * 16 + lane_index() / 4; }
-    // Where this lane's row of fragment k of a tile of P or dS is stored and loaded.
-    DEVICE u32 fragment(u32 tile, int k) const {
-        const u32 row = warp * 16 + lane_index() % 16, half = lane_index() / 16;
-        return tile + row * PANEL_PITCH + ((k * 2 + half) ^ (row & 7)) * 16;
-    }
+    // Of a tile of P or dS.
+    DEVICE u32 fragment(u32 tile, int k) const { return DsTile::fragment(tile, warp * 16, k); }
 
     // No more than dK is in flight where a loop closes, for ptxas's sake (ptx/wgmma.cuh). S of the next step is not issued ahead of it: with a ring
     // of two, the tile of queries that S reads takes the place of one that dK has read.

@@ -50,6 +50,12 @@ template <int ROWS, int COLUMNS> struct Panels {
     }
     //% end -- cluster
 
+    // Where this lane's row of fragment k, 16 rows from `first` on and 16 columns, is stored and loaded as matrices.
+    static DEVICE u32 fragment(u32 shared, int first, int k) {
+        const u32 row = first + lane_index() % 16, half = lane_index() / 16;
+        return shared + k / 4 * PANEL_BYTES + row * PANEL_PITCH + ((k % 4 * 2 + half) ^ (row & 7)) * 16;
+    }
+
     // As an operand whose rows are its M or N index, contracted over columns: the descriptor of columns 16 * step ...
     static DEVICE u64 rows_operand(u32 shared) { return matrix_descriptor(shared, 16); }
     static constexpr u32 rows_step(int step) { return step / 4 * PANEL_BYTES + step % 4 * 32; }

@@ -1164,6 +1164,12 @@ template <int ROWS, int COLUMNS> struct Panels {
                         batch);
     }
 
+    // Where this lane's row of fragment k, 16 rows from `first` on and 16 columns, is stored and loaded as matrices.
+    static DEVICE u32 fragment(u32 shared, int first, int k) {
+        const u32 row = first + lane_index() % 16, half = lane_index() / 16;
+        return shared + k / 4 * PANEL_BYTES + row * PANEL_PITCH + ((k % 4 * 2 + half) ^ (row & 7)) * 16;
+    }
+
     // As an operand whose rows are its M or N index, contracted over columns: the descriptor of columns 16 * step ...
     static DEVICE u64 rows_operand(u32 shared) { return matrix_descriptor(shared, 16); }
     static constexpr u32 rows_step(int step) { return step / 4 * PANEL_BYTES + step % 4 * 32; }
@@ -2078,11 +2084,8 @@ struct Compute {
         pin(s);
     }
     template <class Tile, int N> DEVICE void load_rows(u32 (&f)[N][4], u32 tile) const {
-        const u32 row = warp * 16 + lane_index() % 16, half = lane_index() / 16;
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            ldmatrix_x4(f[k],
-                        tile + k / 4 * Tile::PANEL_BYTES + row * PANEL_PITCH + ((k % 4 * 2 + half) ^ (row & 7)) * 16);
+        for (int k = 0; k < N; k++) ldmatrix_x4(f[k], Tile::fragment(tile, warp * 16, k));
     }
 
     // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
@@ -2136,12 +2139,12 @@ struct Compute {
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const u32 row = part() * GROUP_ROWS + warp * 16 + lane_index() % 16, half = lane_index() / 16;
+        const int first = part() * GROUP_ROWS + warp * 16;
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
             score_gradients<COARSE>(word, s, p, dp, k);
-            stmatrix_x4(ds + row * PANEL_PITCH + ((k * 2 + half) ^ (row & 7)) * 16, word[0], word[1], word[2], word[3]);
+            stmatrix_x4(DsTile::fragment(ds, first, k), word[0], word[1], word[2], word[3]);
         }
     }
 
