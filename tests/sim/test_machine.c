@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "loop_main.h"
 #include "unit.h"
 
 #define GENERATOR "lua5.4 tests/sim/faults/gen/init.lua"
@@ -109,14 +110,6 @@ END_TEST
 
 int main(void) {
     read_cases();
-    Suite *suite = suite_create("sim_machine");
-    TCase *group = tcase_create("faults");
-    tcase_set_timeout(group, UNIT_SECONDS);
-    tcase_add_loop_test(group, case_is_judged, 0, case_count);
-    suite_add_tcase(suite, group);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed || case_count < 70 ? EXIT_FAILURE : EXIT_SUCCESS;
+    const struct loop_test test = {case_is_judged, (size_t)case_count};
+    return case_count < 70 ? EXIT_FAILURE : loop_main("sim_machine", UNIT_SECONDS, &test, 1);
 }

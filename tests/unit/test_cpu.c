@@ -6,6 +6,7 @@
 
 #include "cpu.h"
 #include "cpu_case.h"
+#include "loop_main.h"
 #include "unit.h"
 
 #define SWEEP_PARTS 4
@@ -264,22 +265,5 @@ START_TEST(levels) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("cpu");
-    TCase *group = tcase_create("cpu");
-    tcase_set_timeout(group, 60);
-    tcase_add_test(group, levels);
-    tcase_add_loop_test(group, sweep_small, 0, SWEEP_PARTS);
-    tcase_add_loop_test(group, sweep_long, 0, 3);
-    tcase_add_loop_test(group, any_number_of_threads, 0, 9);
-    tcase_add_loop_test(group, any_batch, 0, 9);
-    tcase_add_loop_test(group, nan_stays_at_home, 0, 3);
-    tcase_add_loop_test(group, broken_lengths, 0, 3);
-    tcase_add_test(group, out_of_memory);
-    suite_add_tcase(suite, group);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+LOOP_MAIN("cpu", 60, {levels, 0}, {sweep_small, SWEEP_PARTS}, {sweep_long, 3}, {any_number_of_threads, 9},
+          {any_batch, 9}, {nan_stays_at_home, 3}, {broken_lengths, 3}, {out_of_memory, 0})

@@ -9,6 +9,7 @@
 
 #include "cpu.h"
 #include "cpu_case.h"
+#include "loop_main.h"
 #include "unit.h"
 
 static void run_case(struct case_problem problem) {
@@ -348,29 +349,10 @@ START_TEST(w5_a_sequence_longer_than_16_bits) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("cpu_faults");
-    TCase *group = tcase_create("cpu_faults");
-    tcase_set_timeout(group, 60);
-    tcase_add_loop_test(group, e1_empty_sequences_and_rows_behind_them, 0, 2);
-    tcase_add_loop_test(group, e3_nothing_at_all, 0, 2);
-    tcase_add_test(group, e4_rows_that_see_nothing);
-    tcase_add_test(group, e6_one_key_with_a_huge_negative_logit);
-    tcase_add_test(group, m1_rows_after_the_last_sequence);
-    tcase_add_loop_test(group, m2_unused_memory, 0, 3);
-    tcase_add_test(group, s_strides_of_each_operand);
-    tcase_add_test(group, k1_causal_aligns_bottom_right);
-    tcase_add_loop_test(group, k2_every_window, 0, 3);
-    tcase_add_test(group, k4_softcap);
-    tcase_add_test(group, k5_head_dims);
-    tcase_add_test(group, k6_head_ratios);
-    tcase_add_test(group, w1_offsets_beyond_32_bits);
-    tcase_add_loop_test(group, w4_more_sequences_or_heads_than_16_bits, 0, CPU_LEVEL_COUNT);
-    tcase_add_loop_test(group, w5_a_sequence_longer_than_16_bits, 0, CPU_LEVEL_COUNT);
-    suite_add_tcase(suite, group);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+LOOP_MAIN("cpu_faults", 60, {e1_empty_sequences_and_rows_behind_them, 2}, {e3_nothing_at_all, 2},
+          {e4_rows_that_see_nothing, 0}, {e6_one_key_with_a_huge_negative_logit, 0},
+          {m1_rows_after_the_last_sequence, 0}, {m2_unused_memory, 3}, {s_strides_of_each_operand, 0},
+          {k1_causal_aligns_bottom_right, 0}, {k2_every_window, 3}, {k4_softcap, 0}, {k5_head_dims, 0},
+          {k6_head_ratios, 0}, {w1_offsets_beyond_32_bits, 0},
+          {w4_more_sequences_or_heads_than_16_bits, CPU_LEVEL_COUNT},
+          {w5_a_sequence_longer_than_16_bits, CPU_LEVEL_COUNT})
