@@ -314,7 +314,7 @@ check-sim-long: $(SIM) ## the same with new seeds for SECONDS=3600
 check-sim-coverage: $(SIM) ## template lines that no run of the simulator's suite reaches, under SEEDS=4 seeds
 	$(Q)$(SIM_LUA)/coverage.lua $(or $(SEEDS),4)
 
-check-sim-mutants: $(SIM) ## faults planted in copies of the templates, one at a time: does the simulator find them? SHARE=n: an n-th of them
+check-sim-mutants: $(SIM) $(SIM_PROGRAMS) ## faults planted in copies of the templates, one at a time: does the simulator find them? SHARE=n: an n-th of them
 	$(Q)$(SIM_LUA)/mutants.lua $(or $(SHARE),1)
 
 check-long: FUZZ_SECONDS = 600

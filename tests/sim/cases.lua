@@ -28,8 +28,8 @@ local SHIFTS = { 0, -1, -2, 1, 15, 16, 17, 31, 32, 33, 62, 63, 64, 65, 126, 127,
 local WINDOWS = { "0,0", "7,-7", "-3,2", "1073741824,1073741823", "60,-20", "-6,30" }
 
 -- Without the fields of the variant. Every problem runs both passes unless it says otherwise. helpers: warps of the kernels have roles;
--- piece: keys that two blocks of the backward share, or nil.
-local function shapes(roll, seed, helpers, piece)
+-- piece: keys that two blocks of the backward share, or nil; mask: the variant's.
+local function shapes(roll, seed, helpers, piece, mask)
   local function edge() return EDGES[roll(1, #EDGES)] end
   local function shift() return SHIFTS[roll(1, #SHIFTS)] end
   local long, edges_q, edges_k = roll(20, 150), times(5, edge), times(5, edge)
@@ -75,10 +75,15 @@ local function shapes(roll, seed, helpers, piece)
     add("pieces", { 130, 70 }, { 2 * piece + roll(1, piece), piece + roll(1, piece) }, 3)
     add("halves", { 70, 9, 100 }, { 2 * piece + piece // 2, piece // 2, piece + 1 }, 2)
     add("many-pieces", { 140 }, { 2 * piece + roll(1, piece // 2) }, 12, 3)
+    if mask == "window" then -- more keys than the L2 cache holds of two heads, of which few are seen: one head after the other
+      add("sections", { 20 }, { 4392 }, 8, 2)
+      out[#out].window = "200,0"
+    end
   end
   if seed % 4 == 1 then -- on one multiprocessor: more items than it takes to make heads travel together
-    out[#out + 1] = { name = "crowd", seqlens_q = times(16, function() return roll(0, 3) * 4 end),
-      seqlens_k = times(16, function() return roll(0, 2) * 5 end), heads_q = 8, heads_k = 4 }
+    local count = piece and 60 or 16 -- and so many that several pairs of heads do
+    out[#out + 1] = { name = "crowd", seqlens_q = times(count, function() return roll(0, 3) * 4 end),
+      seqlens_k = times(count, function() return roll(0, 2) * 5 end), heads_q = piece and 4 or 8, heads_k = 4 }
     -- More sequences than the schedule kernel has threads.
     out[#out + 1] = { name = "many", seqlens_q = times(1100, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
       seqlens_k = times(1100, function() return roll(0, 2) == 0 and 0 or roll(1, 40) end), no_lse = true, forward = true }
@@ -130,7 +135,7 @@ local function complete(problems, variant, seed, roll)
     local mask = variants.field(variant, "mask")
     if mask == "causal" then problem.causal = true end
     local window = ("%d,%d"):format(roll(-3, 90), roll(-2, 20))
-    if mask == "window" then problem.window = i % 3 == 0 and WINDOWS[(i // 3 + seed) % #WINDOWS + 1] or window end
+    if mask == "window" then problem.window = problem.window or i % 3 == 0 and WINDOWS[(i // 3 + seed) % #WINDOWS + 1] or window end
     if variants.field(variant, "softcap") then problem.softcap = roll(2, 40) end
     if variants.field(variant, "deterministic") then problem.deterministic = true end
     place(problem, variant)
@@ -152,7 +157,7 @@ end
 function cases.batch(variant, seed)
   local roll = dice(seed)
   local helpers = variant.knobs.bwd and variant.knobs.bwd:find("sm90", 1, true)
-  local problems, checked = shapes(roll, seed, helpers, shared_keys(variant)), seed % 2 == 0
+  local problems, checked = shapes(roll, seed, helpers, shared_keys(variant), variants.field(variant, "mask")), seed % 2 == 0
   for _, problem in ipairs(seed % 4 == 2 and broken() or {}) do problems[#problems + 1] = problem end
   return { name = "seed-" .. seed, problems = complete(problems, variant, seed, roll), checked = checked }
 end

@@ -1,5 +1,5 @@
 -- Can the simulator fail? Plants the faults of plant.lua in copies of the templates and counts those that the suite's problems find, with
--- the first three seeds of variants whose kernels the change reaches.
+-- the first three seeds of variants whose kernels the change reaches; or that a test program of a kernel alone finds.
 --
 --   lua5.4 tests/sim/mutants.lua [SHARE] [PLACE | I/N]    SHARE=n: an n-th of them, chosen by the commit's hash; PLACE: TEMPLATE or
 --                                                         TEMPLATE:LINE, those alone; I/N: the I-th of N parts
@@ -27,6 +27,7 @@ local LONGEST = 10 -- seconds of a core for the problems of a seed, a loop witho
 local TURNS = 1000000 -- steps of a warp in a launch; the suite has launches of more than 200,000
 local SIGXCPU = 24
 local EQUIVALENTS = "tests/sim/equivalents.txt"
+local SIM = os.getenv("SIM") or "build/varflash-sim"
 local WORK = os.getenv("WORK") or "build/sim" -- of a worker its own
 local JOBS = tonumber(os.getenv("JOBS")) or 2
 
@@ -56,8 +57,12 @@ end
 local kernels = {}   -- variant -> { spec, pass, text, includes = template path -> true }
 local originals = {} -- template path -> text, as it stood when the run began
 
-for _, variant in ipairs(variants.list) do
-  kernels[variant] = suite.kernels(variant)
+-- A program that tests one kernel stands for a variant of one pass. It comes second: most faults show in the first problems of any variant.
+local subjects = table.move(variants.list, 1, #variants.list, 1, {})
+table.insert(subjects, 2, { name = "test_schedule", kernel = "kernel=schedule arch=sm_90a" })
+
+for _, variant in ipairs(subjects) do
+  kernels[variant] = variant.kernel and { { spec = variant.kernel, pass = "alone" } } or variant.knobs.fwd and suite.kernels(variant) or {}
   for _, kernel in ipairs(kernels[variant]) do
     kernel.includes = {}
     kernel.text = assert(gen.source(kernel.spec, { taken = kernel.includes }))
@@ -73,8 +78,8 @@ _G.read_template = function(path) return changed[path] or originals[path] or run
 local function kernels_reached(texts)
   local out, fine, known = {}, true, {}
   changed = texts
-  for _, variant in ipairs(variants.list) do
-    for _, kernel in ipairs(variant.knobs.fwd and kernels[variant] or {}) do
+  for _, variant in ipairs(subjects) do
+    for _, kernel in ipairs(kernels[variant]) do
       local includes = false
       for path in pairs(texts) do includes = includes or kernel.includes[path] end
       if includes and not known[kernel.spec] then
@@ -90,8 +95,15 @@ local function kernels_reached(texts)
   return fine and out or nil
 end
 
--- The problems of a seed, without what does not launch a kernel of the pass; nil: there are none.
-local function batch_of(variant, pass, seed)
+-- Whether a seed has problems that launch a kernel of the pass.
+local function is_tried(variant, pass, seed)
+  if pass == "alone" then return seed == 1 end
+  return pass ~= "check" or cases.batch(variant, seed).checked
+end
+
+-- The command that runs these problems.
+local function command_of(variant, pass, seed, unoptimised)
+  if pass == "alone" then return ("%s/tests/sim/%s"):format(SIM:match("^(.*)/"), variant.name) end
   local batch, problems = cases.batch(variant, seed), {}
   for _, problem in ipairs(batch.problems) do
     if pass == "fwd" or pass == "bwd" and problem.backward or pass == "check" and batch.checked then problems[#problems + 1] = problem end
@@ -99,7 +111,8 @@ local function batch_of(variant, pass, seed)
   end
   batch.problems = problems
   batch.name = batch.name .. "-" .. pass
-  return #problems > 0 and batch or nil
+  local settings = { cache = WORK .. "/cache", findings = 1, turns = TURNS, unoptimised = unoptimised and 1 or 0 }
+  return suite.command(variant, seed, batch, settings) .. " --first"
 end
 
 -- ---- runs
@@ -108,12 +121,10 @@ local function make_root(folder)
   os.execute(("rm -rf %s && mkdir -p %s && cp -r templates gen %s"):format(folder, folder, folder))
 end
 
--- What a batch makes of the templates in `root`: the output, and how the process ended.
-local function run(root, variant, seed, batch, numbers, more)
-  local settings = { cache = WORK .. "/cache", findings = 1, turns = TURNS, unoptimised = more and more.unoptimised }
-  local command = suite.command(variant, seed, batch, settings)
-  local pipe = assert(io.popen(("%sPLANTED='%s' VARFLASH_SOURCE=%s exec %s --first 2>&1")
-    :format(more and more.limit or "", table.concat(numbers, " "), root, command)))
+-- What a command makes of the templates in `root`: the output, and how the process ended.
+local function run(root, command, numbers, limit)
+  local pipe = assert(io.popen(("%sPLANTED='%s' VARFLASH_SOURCE=%s SIM_CACHE=%s/cache CK_FORK=no exec %s 2>&1")
+    :format(limit or "", table.concat(numbers, " "), root, WORK, command)))
   local output = pipe:read("a")
   local ended, how, status = pipe:close()
   if output:find("build again, or set VARFLASH_SOURCE", 1, true) then error("the tree has changed under this run: start again", 0) end
@@ -122,11 +133,14 @@ end
 
 -- How a run shows the fault that it has, in a word and the problem's name; or "missed", "does not compile".
 local function verdict(output, how, status)
-  local problem = output:match("WRONG%s+%d+%s+(%S+)") or "?"
-  if output:find("CUDA_ERROR_INVALID_IMAGE", 1, true) or output:find("generator:", 1, true) then return "does not compile", problem end
+  local problem = output:match("WRONG%s+%d+%s+(%S+)") or output:match(":[FE]:%w+:([%w_]+):") or "?"
+  for _, sign in ipairs { "CUDA_ERROR_INVALID_IMAGE", "generator:", "does not compile:" } do
+    if output:find(sign, 1, true) then return "does not compile", problem end
+  end
   if how == "exit" and status == 0 then return "missed", problem end
   if how == "signal" then return status == SIGXCPU and "no end" or "crash", problem end
-  return status > 1 and "crash" or output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or "numbers", problem
+  local finding = output:match("CUDA_ERROR_LAUNCH_FAILED [^:]*: ([^:]+):") or output:match("finding: ([^:]+):")
+  return status > 1 and "crash" or finding or "numbers", problem
 end
 
 -- ---- faults behind switches
@@ -156,7 +170,7 @@ end
 -- whose switches were come to, as a set.
 local function run_switched(root, place, seed, numbers, report)
   local reached = {}
-  local output, how, status = run(root, place.variant, seed, batch_of(place.variant, place.pass, seed), numbers)
+  local output, how, status = run(root, command_of(place.variant, place.pass, seed), numbers)
   for number, text, ending, value in output:gmatch("PLANTED (%d+)\n(.-)ENDED %d+ (%l*) ?(%d+)\n") do
     local word, problem = verdict(text, ending == "" and "exit" or ending, tonumber(value))
     reached[tonumber(number)] = true
@@ -194,8 +208,7 @@ local function try_switched(items, done)
       -- The first place that has at least half of what any has: the first of the list are fast.
       local best, numbers, most_left = nil, nil, 0
       for _, place in ipairs(places) do
-        local runs = place.pass ~= "check" or batch_of(place.variant, "check", seed)
-        place.wanted = runs and wanted(place, left, tries, most) or {}
+        place.wanted = is_tried(place.variant, place.pass, seed) and wanted(place, left, tries, most) or {}
         most_left = math.max(most_left, #place.wanted)
       end
       for _, place in ipairs(places) do
@@ -226,15 +239,14 @@ end
 local function run_all(root, places)
   for seed, most in ipairs(VARIANTS) do
     for i = 1, math.min(most, #places) do
-      local batch = batch_of(places[i].variant, places[i].pass, seed)
-      -- Most likely the first problems show the fault: then what is compiled fast is best.
-      local how, problem = "missed", nil
-      if batch then
-        how, problem = verdict(run(root, places[i].variant, seed, batch, {},
-          { unoptimised = seed == 1 and i == 1 and 1 or 0, limit = ("ulimit -St %d; "):format(LONGEST) }))
+      local variant, pass = places[i].variant, places[i].pass
+      if is_tried(variant, pass, seed) then
+        -- Most likely the first problems show the fault: then what is compiled fast is best.
+        local command = command_of(variant, pass, seed, seed == 1 and i == 1)
+        local how, problem = verdict(run(root, command, {}, ("ulimit -St %d; "):format(LONGEST)))
+        if how == "does not compile" then return nil, how end
+        if how ~= "missed" then return seed, how, ("%s of %s"):format(problem, variant.name) end
       end
-      if how == "does not compile" then return nil, how end
-      if how ~= "missed" then return seed, how, ("%s of %s"):format(problem, places[i].variant.name) end
     end
   end
   return nil, "missed"

@@ -71,7 +71,8 @@ local function comparisons(code, add)
   end
 end
 
--- Where the condition that has a logical operator at a place begins and ends: at a bracket around it, a comma, a question mark, or `=`.
+-- Where the condition that has a logical operator at a place begins and ends: at a bracket around it, a comma, a question mark, its colon,
+-- or `=`.
 local function logical_extent(code, at)
   local depth, from, stop = 0, at, at
   while from > 1 do
@@ -87,7 +88,7 @@ local function logical_extent(code, at)
     stop = stop + 1
     local c = code:sub(stop, stop)
     depth = depth + (c:find("[%(%[{]") and 1 or c:find("[%)%]}]") and -1 or 0)
-    if depth == 0 and c:find("[;,?]") then break end
+    if depth == 0 and (c:find("[;,?]") or code:find("^ : ", stop - 1)) then break end
   end
   return from, stop -- behind its last character
 end

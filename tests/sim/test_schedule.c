@@ -1,5 +1,7 @@
 // test_schedule.c - the kernel that makes work lists, alone on the simulator: whether they are what the lengths say, for batches of which no
 // operand could be in memory. What it writes outside the lists is a finding of the machine.
+//
+// VARFLASH_SOURCE: a tree whose gen/ and templates/ are tried in place of those built in; SIM_CACHE: where kernels are kept. mutants.lua sets them.
 #include <string.h>
 
 #include "buf.h"
@@ -32,15 +34,21 @@ static struct sim_module *module;
 static const struct sim_kernel *kernel;
 
 static void setup(void) {
-    const struct sim_options options = {.seed = 1, .cache = "build/sim-cache"};
+    const char *root = getenv("VARFLASH_SOURCE"), *cache = getenv("SIM_CACHE");
+    const struct sim_options options = {.seed = 1,
+                                        .root = root,
+                                        .sim_root = ".",
+                                        .cache = cache ? cache : "build/sim-cache",
+                                        .finding_limit = 1,
+                                        .turn_limit = 1000000};
     static char message[2000];
     struct source *source;
     struct buf text = {.data = NULL};
     sim_configure(&options);
-    unit_ok(source_open(NULL, &source));
+    unit_ok(source_open(root, &source));
     unit_ok(source_text(source, "kernel=schedule arch=sm_90a", &text));
     module = sim_load(text.data, text.size, message, sizeof message);
-    ck_assert_msg(module != NULL, "%s", message);
+    ck_assert_msg(module != NULL, "does not compile: %s", message);
     kernel = sim_find(module, "vf_schedule");
     buf_free(&text);
     source_close(source);
@@ -54,14 +62,14 @@ static void teardown(void) {
 // ---- running -------------------------------------------------------------------------------------------------------
 
 static void *allocate(int64_t count, size_t size) {
-    void *data = sim_alloc((size_t)count * size);
+    void *data = sim_alloc(count > 0 ? (size_t)count * size : 1);
     ck_assert_ptr_nonnull(data);
     return data;
 }
 
 static struct kernel_lengths upload(const int64_t *values, int64_t count) {
     if (!values) return (struct kernel_lengths){.data = 0};
-    void *data = allocate(count + 1, sizeof *values);  // of no sequences too
+    void *data = allocate(count, sizeof *values);
     memcpy(data, values, (size_t)count * sizeof *values);
     sim_mark_written(data, (size_t)count * sizeof *values);
     return (struct kernel_lengths){(uint64_t)(uintptr_t)data, 1};
@@ -119,13 +127,14 @@ static void run(const struct batch *batch, const struct layout *layout, struct l
     if (layout->shares > 1)
         args.parts = (uint64_t)(uintptr_t)allocate(layout->shares, sizeof(struct kernel_schedule_part));
     const struct sim_facts *facts = sim_kernel_facts(kernel);
-    const struct sim_grid grid = {(uint32_t)layout->shares, (uint32_t)facts->threads, (uint32_t)facts->shared_bytes,
-                                  false};
+    struct sim_grid grid = {(uint32_t)layout->shares, (uint32_t)facts->threads, (uint32_t)facts->shared_bytes, false};
+    sim_fence();
     sim_clear_findings();
     sim_launch(kernel, &grid, &args);
     args.counted = 1;
+    grid.programmatic = true;
     if (layout->shares > 1) sim_launch(kernel, &grid, &args);
-    ck_assert_msg(sim_finding_count() == 0, "%s: %s at %s", sim_get_finding(0)->kind, sim_get_finding(0)->text,
+    ck_assert_msg(sim_finding_count() == 0, "finding: %s: %s at %s", sim_get_finding(0)->kind, sim_get_finding(0)->text,
                   sim_get_finding(0)->place);
     free_address(args.parts);
     free_address(args.cu_q.data);
@@ -300,11 +309,11 @@ static int64_t draw(uint64_t *state, int64_t count, int64_t longest, int64_t *cu
 
 // As many sequences as there are lanes, threads, shares, and one more or less.
 START_TEST(lists_are_what_the_lengths_say) {
-    static const int64_t counts[] = {0, 1, 2, 31, 33, 100, 1023, 1024, 1025, 2048, 2049, MOST};
+    static const int64_t counts[] = {0, 1, 2, 31, 32, 33, 100, 1023, 1024, 1025, 2048, 2049, MOST};
     static int64_t cu[2][MOST + 1], used[2][MOST];
     uint64_t state = 1;
     for (size_t i = 0; i < ARRAY_LENGTH(counts); i++) {
-        for (int kind = 0; kind < (counts[i] > 1000 ? 2 : 8); kind++) {
+        for (int kind = 0; kind < (counts[i] > 1000 ? 2 : 24); kind++) {
             const int64_t count = counts[i], longest = kind % 3 == 0 ? 4000 : 200;
             const int64_t rows_q = draw(&state, count, longest, cu[0], used[0]);
             const int64_t rows_k = draw(&state, count, longest, cu[1], used[1]);
@@ -344,6 +353,16 @@ START_TEST(gaps_of_any_size) {
     const struct batch slots = {
         .count = 2, .q = {NULL, used, LONGEST}, .k = {NULL, used, 9}, .tile_m = 64, .tile_n = 64};
     ck_assert_int_eq(try_batch(&slots), 4);
+}
+END_TEST
+
+// As many sequences of as many rows as there can be.
+START_TEST(counts_are_wide_enough) {
+    static int64_t cu[513];
+    for (int i = 0; i <= 512; i++) cu[i] = i * LONGEST;
+    const struct lengths side = {cu, NULL, cu[512]};
+    const struct batch batch = {.count = 512, .q = side, .k = side, .tile_m = 16, .tile_n = 16};
+    ck_assert_int_eq(try_batch(&batch), 512);
 }
 END_TEST
 
@@ -388,6 +407,7 @@ int main(void) {
     tcase_add_checked_fixture(group, setup, teardown);
     tcase_add_test(group, lists_are_what_the_lengths_say);
     tcase_add_test(group, gaps_of_any_size);
+    tcase_add_test(group, counts_are_wide_enough);
     tcase_add_test(group, lengths_that_fall_are_an_empty_batch);
     tcase_add_test(group, lengths_beyond_the_rows_end_there);
     suite_add_tcase(suite, group);
