@@ -81,7 +81,7 @@ local function shapes(roll, seed, helpers, piece, mask)
     end
   end
   if seed % 4 == 1 then -- on one multiprocessor: more items than it takes to make heads travel together
-    local count = piece and 60 or 16 -- and so many that several pairs of heads do
+    local count = piece and 60 or helpers and 30 or 16 -- and so many that several pairs of heads do
     out[#out + 1] = { name = "crowd", seqlens_q = times(count, function() return roll(0, 3) * 4 end),
       seqlens_k = times(count, function() return roll(0, 2) * 5 end), heads_q = piece and 4 or 8, heads_k = 4 }
     -- More sequences than the schedule kernel has threads.

@@ -345,6 +345,9 @@ START_TEST(gaps_of_any_size) {
             ck_assert_int_gt(try_batch(&batch), most / LONGEST);
         }
     }
+    const int64_t late[] = {3, 20};
+    const struct batch one = {.count = 1, .q = {late, NULL, 20}, .k = {late, NULL, 20}, .tile_m = 64, .tile_n = 64};
+    ck_assert_int_eq(try_batch(&one), 2);
     const int64_t edges[] = {LONGEST - 1, LONGEST, LONGEST + 1, 2 * LONGEST, 2 * LONGEST + 1}, none[] = {0};
     for (size_t i = 0; i < ARRAY_LENGTH(edges); i++) {
         const struct batch batch = {.q = {none, NULL, edges[i]}, .k = {none, NULL, 0}, .tile_m = 64, .tile_n = 128};
