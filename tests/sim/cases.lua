@@ -47,6 +47,8 @@ local function shapes(roll, seed, helpers, piece, mask)
     { name = "reproducible", seqlens_q = { 100, 40 }, seqlens_k = { 200, 65 }, heads_q = 2, heads_k = 1 },
     { name = "growing", seqlens_q = { 70, 20 }, seqlens_k = { 190, 80 }, input_scale = seed % 2 == 1 and 9 or 4 },
     { name = "negative", seqlens_q = { 20, 9, 33, 2 }, seqlens_k = { 1, 2, 1, 3 }, input_scale = 12, heads_q = 2 },
+    -- One key, whose weight is 1, whatever is left of so large a score and its LSE: everything stays finite that the type can hold.
+    { name = "vast", seqlens_q = { 70, 20 }, seqlens_k = { 1, 1 }, scale = 1e30, heads_q = 2, backward_of = "bf16" },
     { name = "diagonal", seqlens_q = { long, 40 }, seqlens_k = { math.max(0, long + shift()), 40 + shift() + 2 } },
     { name = "edges", seqlens_q = edges_q, seqlens_k = edges_k, heads_q = roll(1, 2),
       max_seqlen_q = math.max(table.unpack(edges_q)), max_seqlen_k = math.max(table.unpack(edges_k)) },
@@ -130,8 +132,9 @@ local function complete(problems, variant, seed, roll)
     problem.seqlens_q, problem.seqlens_k = problem.seqlens_q or { 40, 9 }, problem.seqlens_k or { 50, 70 }
     for _, name in ipairs { "head_dim", "head_dim_v", "dtype" } do problem[name] = variants.field(variant, name) end
     problem.seed = seed * 100 + i
-    problem.backward = not problem.forward or nil
-    problem.forward = nil
+    local other = problem.backward_of and problem.backward_of ~= problem.dtype
+    problem.backward = not problem.forward and not other or nil
+    problem.forward, problem.backward_of = nil, nil
     local mask = variants.field(variant, "mask")
     if mask == "causal" then problem.causal = true end
     local window = ("%d,%d"):format(roll(-3, 90), roll(-2, 20))
