@@ -196,9 +196,12 @@ if [ -x "$simulator" ]; then
     that test "$(faults 'stages=2 tile_m=64 tile_n=48 ' timeout)" = 1
     that test "$(faults 'stages=2 tile_m=64 tile_n=64 ' correct)" = 1
     # An interrupt keeps what there is and names the command that goes on.
-    "$VARFLASH" "${sweep[@]}" --budget 30s > "$out" 2> "$err" < /dev/null &
+    "$VARFLASH" "${sweep[@]}" --limit 16 --budget 60s -o "$scratch/stopped.json" > "$out" 2> "$err" < /dev/null &
     process=$!
-    sleep 4
+    for ((waited = 0; waited < 600; waited++)); do # until the first of many candidates has been timed
+        [ -s "$scratch/stopped.json.journal" ] && break
+        sleep 0.1
+    done
     kill -INT $process
     wait $process && code=0 || code=$?
     that test "$code" = 130
