@@ -211,7 +211,7 @@ struct Scheduler {
         }
     }
 
-    // A batch of no sequences is walked as one empty sequence: if it is packed, all is gap.
+    // A packed batch of no sequences is all gap: it is walked as one empty sequence.
     DEVICE Sides sides_of(i64 index) const {
         const bool any = args.batch > 0, last = index >= args.batch - 1;
         RawSide q = {}, k = {};
@@ -356,7 +356,7 @@ struct Scheduler {
 
     DEVICE void run() const {
         const int thread = thread_index();
-        const i64 count = larger(args.batch, static_cast<i64>(1));
+        const i64 packed = args.cu_q.data || args.cu_k.data ? 1 : 0, count = larger(args.batch, packed);
         const bool few = count <= WARP;
         const i64 begin = block_index() * args.share, end = smaller(begin + args.share, count);
         const Sides own = sides_of(few ? lane_index() : begin + thread);
