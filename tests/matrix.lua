@@ -53,7 +53,7 @@ local function variant_of(row, arch, features, head_dim, head_dim_v)
   end
 end
 
-local UNEQUAL = { { 64, 128 }, { 192, 128 }, { 64, 256 }, { 256, 64 } }
+local UNEQUAL = { { 64, 128 }, { 160, 128 }, { 192, 128 }, { 64, 256 }, { 256, 64 } }
 
 -- The shapes that stand for a row, as { head_dim, head_dim_v }, for one combination of features.
 local function shapes_of(row, arch, features)
