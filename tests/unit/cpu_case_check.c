@@ -20,7 +20,8 @@ struct check {
     struct case_tensors *tensors;
     int64_t b, head;  // of the query
     int64_t sq, sk;
-    struct answer *dq, *dk, *dv;  // of the sequence and key head
+    double *q, *k, *v, *o, *dout;  // rows of the sequence and head
+    struct answer *dq, *dk, *dv;
     bool wrong;
 };
 
@@ -41,6 +42,13 @@ static double get(const struct check *check, enum case_tensor_name name, int64_t
     const bool k = name == CASE_K || name == CASE_V;
     index_of(check, k, name == CASE_LSE || name == CASE_DLSE, token, head, column, index);
     return case_get(&check->tensors->view[name], index);
+}
+
+// The tokens of a tensor and head, one after the other; freed by the caller.
+static double *load(const struct check *check, enum case_tensor_name name, int64_t tokens, int64_t head, int dim) {
+    double *rows = calloc((size_t)(tokens * dim + 1), sizeof *rows);
+    for (int64_t at = 0; at < tokens * dim; at++) rows[at] = get(check, name, at / dim, head, at % dim);
+    return rows;
 }
 
 // Compares an element and marks its bytes as expected.
@@ -85,10 +93,10 @@ struct score {
 static struct score score_of(const struct check *check, int64_t i, int64_t j) {
     const struct case_problem *problem = check->problem;
     const double scale = problem->scale != 0 ? problem->scale : 1 / sqrt(problem->head_dim);
+    const double *q = check->q + i * problem->head_dim, *k = check->k + j * problem->head_dim;
     struct score score = {0, 0, 1};
     for (int c = 0; c < problem->head_dim; c++) {
-        const double term =
-            scale * get(check, CASE_Q, i, check->head, c) * get(check, CASE_K, j, check->head / problem->group, c);
+        const double term = scale * q[c] * k[c];
         score.x += term;
         score.size += fabs(term);
     }
@@ -121,7 +129,7 @@ static void check_forward_row(struct check *check, int64_t i, const struct score
         struct answer o = {0, 0};
         for (int64_t j = 0; j < check->sk; j++) {
             if (!visible(check, i, j)) continue;
-            const double term = exp(scores[j].x - lse.value) * get(check, CASE_V, j, check->head / problem->group, c);
+            const double term = exp(scores[j].x - lse.value) * check->v[j * problem->head_dim_v + c];
             add(&o, term, fabs(term) * (2 + worst));
         }
         expect_token(check, CASE_O, false, false, i, check->head, c, o);
@@ -131,12 +139,13 @@ static void check_forward_row(struct check *check, int64_t i, const struct score
 // What a row adds to the gradients, from the o and lse that the backward was given.
 static void add_backward_row(struct check *check, int64_t i, const struct score *scores) {
     const struct case_problem *problem = check->problem;
-    const int64_t head = check->head, head_k = head / problem->group;
+    const int64_t head = check->head;
     const int dim = problem->head_dim, dim_v = problem->head_dim_v;
     const double scale = problem->scale != 0 ? problem->scale : 1 / sqrt(dim), lse = get(check, CASE_LSE, i, head, 0);
+    const double *q = check->q + i * dim, *o = check->o + i * dim_v, *dout = check->dout + i * dim_v;
     struct answer delta = {0, 0};
     for (int c = 0; c < dim_v; c++) {
-        const double term = get(check, CASE_DOUT, i, head, c) * get(check, CASE_O, i, head, c);
+        const double term = dout[c] * o[c];
         add(&delta, term, fabs(term));
     }
     if (problem->dlse) {
@@ -146,20 +155,20 @@ static void add_backward_row(struct check *check, int64_t i, const struct score 
     for (int64_t j = 0; j < check->sk; j++) {
         if (!visible(check, i, j)) continue;
         const double p = exp(scores[j].x - lse), p_error = 2 + scores[j].size + fabs(lse);
+        const double *k = check->k + j * dim, *v = check->v + j * dim_v;
         struct answer dp = {0, 0};
         for (int c = 0; c < dim_v; c++) {
-            const double dout = get(check, CASE_DOUT, i, head, c), term = dout * get(check, CASE_V, j, head_k, c);
+            const double term = dout[c] * v[c];
             add(&dp, term, fabs(term));
-            add(&check->dv[j * dim_v + c], p * dout, fabs(p * dout) * p_error);
+            add(&check->dv[j * dim_v + c], p * dout[c], fabs(p * dout[c]) * p_error);
         }
         // The slope 1 - tanh^2 is a difference of two numbers near 1.
         const double ds = scale * p * scores[j].slope * (dp.value - delta.value);
         const double ds_size =
             scale * p * (dp.size + delta.size) * (problem->softcap != 0 ? 1 : scores[j].slope) * p_error;
         for (int c = 0; c < dim; c++) {
-            const double key = get(check, CASE_K, j, head_k, c), query = get(check, CASE_Q, i, head, c);
-            add(&check->dq[i * dim + c], ds * key, fabs(ds_size * key));
-            add(&check->dk[j * dim + c], ds * query, fabs(ds_size * query));
+            add(&check->dq[i * dim + c], ds * k[c], fabs(ds_size * k[c]));
+            add(&check->dk[j * dim + c], ds * q[c], fabs(ds_size * q[c]));
         }
     }
 }
@@ -178,10 +187,17 @@ static void check_sequence(struct check *check, int64_t head_k) {
     struct answer *dv = calloc((size_t)(check->sk * dim_v + 1), sizeof *dv);
     check->dk = dk;
     check->dv = dv;
+    check->k = load(check, CASE_K, check->sk, head_k, dim);
+    check->v = load(check, CASE_V, check->sk, head_k, dim_v);
     for (int64_t g = 0; g < problem->group; g++) {
         check->head = head_k * problem->group + g;
         struct answer *dq = calloc((size_t)(check->sq * dim + 1), sizeof *dq);
         check->dq = dq;
+        check->q = load(check, CASE_Q, check->sq, check->head, dim);
+        if (problem->backward) {
+            check->o = load(check, CASE_O, check->sq, check->head, dim_v);
+            check->dout = load(check, CASE_DOUT, check->sq, check->head, dim_v);
+        }
         for (int64_t i = 0; i < check->sq; i++) {
             for (int64_t j = 0; j < check->sk; j++) {
                 if (visible(check, i, j)) scores[j] = score_of(check, i, j);
@@ -191,7 +207,11 @@ static void check_sequence(struct check *check, int64_t head_k) {
         }
         if (problem->backward) check_rows(check, CASE_DQ, false, check->head, check->sq, dim, dq);
         free(dq);
+        free(check->q);
+        if (problem->backward) free(check->o), free(check->dout);
     }
+    free(check->k);
+    free(check->v);
     if (problem->backward) {
         check_rows(check, CASE_DK, true, head_k, check->sk, dim, dk);
         check_rows(check, CASE_DV, true, head_k, check->sk, dim_v, dv);

@@ -304,10 +304,12 @@ static void expect_identity(int64_t sequences, int64_t heads) {
     unit_ok(cpu_backward(&backward, 2));
     ck_assert(!memcmp(o.data, v.data, (size_t)count * sizeof(float)));
     ck_assert(!memcmp(dv.data, dout.data, (size_t)count * sizeof(float)));
+    int64_t wrong = 0;  // an assertion that holds is a message to the parent process: too many of them
     for (int64_t i = 0; i < count; i++) {
-        ck_assert(fabsf(((float *)dq.data)[i]) < 1e-4f);
-        ck_assert(fabsf(((float *)dk.data)[i]) < 1e-4f);
+        wrong += !(fabsf(((float *)dq.data)[i]) < 1e-4f);
+        wrong += !(fabsf(((float *)dk.data)[i]) < 1e-4f);
     }
+    ck_assert_int_eq(wrong, 0);
     vf_tensor *all[] = {&q, &v, &o, &dout, &dq, &dk, &dv, &lse};
     for (size_t i = 0; i < ARRAY_LENGTH(all); i++) free(all[i]->data);
     free(cu);
@@ -339,10 +341,12 @@ START_TEST(w5_a_sequence_longer_than_16_bits) {
                                       .cu_seqlens_k = lengths};
         const vf_forward_args forward = {0, q, q, v, o, lse, args};
         unit_ok(cpu_forward(&forward, 2));
+        int64_t wrong = 0;
         for (int64_t i = 0; i < length; i++) {
-            ck_assert(fabsf(((float *)o.data)[i * 8 + 7] - 1) < 1e-6f);
-            ck_assert(fabs(((float *)lse.data)[i] - 1 - log((double)(i < 9 ? i + 1 : 10))) < 1e-6);
+            wrong += !(fabsf(((float *)o.data)[i * 8 + 7] - 1) < 1e-6f);
+            wrong += !(fabs(((float *)lse.data)[i] - 1 - log((double)(i < 9 ? i + 1 : 10))) < 1e-6);
         }
+        ck_assert_int_eq(wrong, 0);
         vf_tensor *all[] = {&q, &v, &o, &lse};
         for (size_t t = 0; t < ARRAY_LENGTH(all); t++) free(all[t]->data);
     }
