@@ -186,7 +186,7 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 96, 4, 2 -- templates/bwd_sm90.cu; a piece of a pair, or with an owner, has 8 bytes more
+local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 100, 4, 2 -- templates/bwd_sm90.cu; of a pair 8 bytes more, with an owner 4
 
 -- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
 local function share_keys(r)
@@ -237,7 +237,7 @@ function budget.bwd_sm90(r)
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
       wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
       fine and { "weights", own_keys * r.tile_m * 2 },
-      { "pieces", PIECE_SLOTS * (PIECE_BYTES + (pair and 8 or 0) + (r.alternate and 8 or 0)) },
+      { "pieces", PIECE_SLOTS * ((PIECE_BYTES + (pair and 8 or 0) + (r.alternate and 4 or 0) + 7) // 8 * 8) },
       { "work", WORK_BYTES // 2, small },
       pair and { "ticket", 16, small },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (pair and ds_stages + 2 or 0)), small },

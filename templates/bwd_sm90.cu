@@ -97,7 +97,20 @@ constexpr bool SCORES_ACCUMULATE = $(not softcap);     // S begins with the shif
 // have been, and no one waits; at any time they are spread over all of a head's tiles. Of many query heads that share keys those would be more
 // than the L2 cache holds: ascending, all walk downwards from the same end, close behind each other, and wait once for as many steps as there are
 // key tiles before them, which is little beside the steps of many heads.
-DEVICE bool ascending(int group) { return group >= 4; }
+//% if mask == "causal" then
+// Descending, the longest key tiles are a head's last, and where they are everybody's last, blocks end far apart. So the last quarter of the heads
+// ascends.
+//% end -- mask
+//
+// How many heads descend; even, or all: pairs of heads go the same way.
+DEVICE int descending_heads(int key_heads, int group) {
+    if (group >= 4) return 0;
+    //% if mask == "causal" then
+    return smaller(key_heads, (key_heads - key_heads / 4 + 1) / 2 * 2);
+    //% else
+    return key_heads;
+    //% end -- mask
+}
 
 // A piece of work, as every role needs it.
 struct Piece {
@@ -110,6 +123,7 @@ struct Piece {
     int unseen_before;             // query tiles from this one on see nothing of the key tile before
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
+    int ascending;                 // 1: key tiles add to dQ in ascending order
     //% if budget.cluster == 2 then
     int own_row;  // this block's first key in the piece
     int joint;    // 1: the other block has the other keys; 0: the same keys for other heads. Without a head, k_len is 0
@@ -126,19 +140,31 @@ struct Piece {
         return block * TILE_N;
         //% end -- cluster
     }
-    // All heads of a tile, then those of the next.
-    DEVICE int tile(int step, int group) const {
-        const int walked = group == 1 ? step : step / group;
-        return ascending(group) ? end - 1 - walked : begin + walked;
-    }
-    DEVICE int head(int step, int group) const { return key_head * group + (group == 1 ? 0 : step % group); }
     // Whether this key tile is the first, the last that adds to dQ of a query tile.
-    DEVICE bool first(int of_tile, int group) const {
-        return ascending(group) ? of_tile >= unseen_before : of_tile < unseen_after;
+    DEVICE bool first(int of_tile) const { return ascending ? of_tile >= unseen_before : of_tile < unseen_after; }
+    DEVICE bool last(int of_tile) const { return ascending ? of_tile < unseen_after : of_tile >= unseen_before; }
+};
+
+// Where somebody is in a piece: all query heads of a tile, then those of the next.
+struct Steps {
+    int left;    // with this one
+    int tile;    // of queries
+    int member;  // which query head of the key head
+    int onward;  // to the next tile
+
+    DEVICE void begin(const Piece &piece) {
+        left = piece.steps;
+        tile = piece.ascending ? piece.end - 1 : piece.begin;
+        member = 0;
+        onward = piece.ascending ? -1 : 1;
     }
-    DEVICE bool last(int of_tile, int group) const {
-        return ascending(group) ? of_tile < unseen_after : of_tile >= unseen_before;
+    DEVICE void advance(int group) {
+        left--;
+        if (++member < group) return;
+        member = 0;
+        tile += onward;
     }
+    DEVICE int head(const Piece &piece, int group) const { return piece.key_head * group + member; }
 };
 
 constexpr int K_OFFSET = $(budget.offsets.k);
@@ -198,24 +224,29 @@ DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)
 
 // Where a compute warpgroup is in its walk. Whether anything is hidden is looked up when the tile is turned to, which is best while products run.
 struct Walk {
-    const int group;       // query heads of a key head
-    int step = 0;          // the tile follows from it: registers are short
+    const int group;  // query heads of a key head
+    Steps steps;
     bool partial = false;  // something of the tile is hidden from some of 64 keys
 
+    DEVICE explicit Walk(int query_heads) : group(query_heads), steps{} {}
     // row: the first of the 64 keys.
-    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, 0, row); }
-    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, step + 1, row); }
+    DEVICE void begin(const Piece &piece, int row) {
+        steps.begin(piece);
+        look(piece, row);
+    }
+    DEVICE void advance(const Piece &piece, int row) {
+        steps.advance(group);
+        look(piece, row);
+    }
     // Selects `value` where a key does not see a query. row: that of element 0.
     DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
-        if (partial) band_of(piece, piece.tile(step, group)).hide(x, row, value);
+        if (partial) band_of(piece, steps.tile).hide(x, row, value);
     }
 
   private:
-    DEVICE void turn_to(const Piece &piece, int next, int row) {
-        step = next;
-        const int tile = piece.tile(step, group);
-        partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
-        if (partial) partial = band_of(piece, tile).hides(row);
+    DEVICE void look(const Piece &piece, int row) {
+        partial = static_cast<u32>(steps.tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
+        if (partial) partial = band_of(piece, steps.tile).hides(row);
     }
 };
 
@@ -283,10 +314,10 @@ struct Barriers {
 };
 
 // An arrival of a warp on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
-DEVICE void arrive_everywhere(u32 barrier) {
-    arrive(barrier);
+DEVICE void arrive_everywhere(u32 barrier, bool really = true) {
+    arrive(barrier, really);
     //% if budget.cluster == 2 then
-    if (lane_index() == 0) mbarrier_arrive_peer(peer_address(barrier, cluster_rank() ^ 1));
+    if (lane_index() == 0 && really) mbarrier_arrive_peer(peer_address(barrier, cluster_rank() ^ 1));
     //% end -- cluster
 }
 
@@ -351,7 +382,7 @@ $(kernel) $(entry)(PARAMETER BackwardSm90Args args) {
     } else {
         decrease_registers<HELPER_REGISTERS>();
         wait_for_predecessor();
-        if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
+        if (warp % 4 == 0) Scheduler(args, barriers).run();
         if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
         if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
         if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();

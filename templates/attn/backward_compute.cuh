@@ -7,7 +7,7 @@
 //     dP(i)                     issued when P(i) is in registers, dV(i) behind it with WHOLE_WEIGHTS
 //       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
 //     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them without: a warp stalls at issue, so nothing that is
-//                               not needed soon comes early
+//                               not needed soon comes early. Under the first of these the group's warps wait for each other
 //       P(i + 1)                tensor cores: dK(i), and the other warpgroups
 struct Compute {
     const BackwardSm90Args &args;
@@ -24,7 +24,8 @@ struct Compute {
     Ring<V_STAGES> v_ring;
     Ring<DS_STAGES> ds_ring;
     Ring<PIECE_SLOTS> piece_ring;
-    Walk walk;  // of the newest S
+    Walk walk;                // of the newest S
+    bool dout_there = false;  // of the step to come
 
     float dk[HEAD_DIM / 2], dv[HEAD_DIM_V / 2];
     Scores s, dp;  // alive together only with WHOLE_WEIGHTS
@@ -67,11 +68,11 @@ struct Compute {
             // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
             // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
-            while (walk.step + 1 < steps) step<false>(old_q);
+            while (walk.steps.left > 1) step<false>(old_q);
             step<true>(old_q);
             pin(dk);
             pin(dv);
-            release_dk(old_q);
+            release_dk(old_q, true);
             store_keys();
             k_ring.advance();
             v_ring.advance();
@@ -115,11 +116,11 @@ struct Compute {
         piece_ring.advance();
     }
     //% end -- alternate
-    // The newest dK is complete.
-    DEVICE void release_dk(u32 q) const {
-        arrive_everywhere(barriers.q_empty(q));
+    // The newest dK, if there is one, is complete.
+    DEVICE void release_dk(int q, bool any) const {
+        arrive_everywhere(barriers.q_empty(q), any);
         //% if alternate then
-        arrive(barriers.ds_empty((ds_ring.slot + DS_STAGES - 1) % DS_STAGES));
+        arrive(barriers.ds_empty((ds_ring.slot + DS_STAGES - 1) % DS_STAGES), any);
         //% end -- alternate
     }
     DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
@@ -176,22 +177,26 @@ struct Compute {
     // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
     template <bool LAST> DEVICE void step(int &old_q) {
         const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
-        mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+        if (!dout_there) mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+        dout_there = false;
         issue_weight_gradients();
         if constexpr (WHOLE_WEIGHTS) issue_dv();
+        const bool ds_room = mbarrier_passed(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
-        if (old_q >= 0) release_dk(old_q);
+        release_dk(old_q, old_q >= 0);
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
-        store_ds(ds);
-
+        store_ds(ds, ds_room);
         const u32 q = q_ring.slot;
         old_q = static_cast<int>(q);
         q_ring.advance();
-        if constexpr (!LAST) {
-            mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
-            issue_scores();
-        }
+        if constexpr (!LAST) mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
+        fence_async_proxy();
+        // Under the products that are issued first the group's warps come together.
+        if constexpr (!WHOLE_WEIGHTS) issue_dv();
+        if constexpr (WHOLE_WEIGHTS && !LAST) issue_scores();
+        share_ds();
+        if constexpr (!WHOLE_WEIGHTS && !LAST) issue_scores();
         issue_dk(ds, q);
         if constexpr (!LAST) walk.advance(piece(), part() * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
@@ -200,6 +205,7 @@ struct Compute {
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);
+            dout_there = mbarrier_passed(barriers.dout_full(dout_ring.slot), dout_ring.parity);
             weigh();
         }
     }
@@ -207,7 +213,7 @@ struct Compute {
     DEVICE void weigh() {
         const auto hide = [this](Scores &x, float value) { walk.hide(piece(), x, first_row(), value); };
         //% if not softcap then
-        coarse = weigher.weigh(s, p, hide);
+        coarse = weigher.weigh(s, p, walk.partial, hide);
         //% elseif budget.whole_weights then
         weigher.weigh(s, p, p, statistics(), hide);
         //% else
@@ -216,9 +222,9 @@ struct Compute {
     }
 
     // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
-    DEVICE void store_ds(u32 ds) {
+    DEVICE void store_ds(u32 ds, bool room) {
         walk.hide(piece(), dp, first_row(), 0.0f);
-        mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
+        if (!room) mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         //% if softcap then
         write_ds<true>(ds);
         //% else
@@ -227,8 +233,9 @@ struct Compute {
         else
             write_ds<false>(ds);
         //% end -- softcap
-        fence_async_proxy();
-        if constexpr (!WHOLE_WEIGHTS) issue_dv();
+    }
+    // Rows of all warps of the group are in place.
+    DEVICE void share_ds() {
         named_barrier_sync(1 + group, GROUP_THREADS);
         arrive(barriers.ds_full(ds_ring.slot));
         //% if budget.cluster == 2 then

@@ -20,13 +20,15 @@ struct Accumulator {
 
     DEVICE void run() {
         Ring<PIECE_SLOTS> pieces;
+        Steps steps;
         for (;;) {
             mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
 #pragma unroll 1
-            for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
+            for (steps.begin(piece); steps.left > 0; steps.advance(args.group))
+                step(piece, steps.head(piece, args.group), steps.tile);
             warp_sync();
             arrive(barriers.k_empty(k_ring.slot));
             k_ring.advance();
@@ -37,7 +39,7 @@ struct Accumulator {
 
   private:
     DEVICE void step(const Piece &piece, int head, int tile) {
-        const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
+        const bool first = piece.first(tile), last = piece.last(tile);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);

@@ -10,21 +10,29 @@ struct Publisher {
     const BackwardSm90Args &args;
     const Barriers barriers;
 
+    const int key_heads, descending;  // heads from `descending` on ascend
+
+    DEVICE Publisher(const BackwardSm90Args &a, const Barriers &b)
+        : args(a), barriers(b), key_heads(a.heads / a.group), descending(descending_heads(key_heads, a.group)) {}
+
     // Key heads that travel as one item: several only where no one waits for turns.
     DEVICE int heads_together(const ListReader &list) const {
         const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
         return turns ? 1 : chunk_of(list.blocks, args.heads / args.group);
     }
-    // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
-    DEVICE float row_bytes(int heads) const {
-        const int together = ascending(args.group) ? 1 : args.group;
-        return static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(together * heads);
+    // The item of a ticket. A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
+    DEVICE Work decode(const ListReader &list, u64 ticket, int chunk) const {
+        const int together = descending == 0 ? 1 : args.group;
+        const float bytes = static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(together * chunk);
+        const int apart = chunk == 1 && descending > 0 ? key_heads - descending : 0;
+        return decode_work(list, ticket, key_heads / chunk, 1, bytes, apart);
     }
+    DEVICE bool ascends(int key_head) const { return key_head >= descending; }
     // Into shared memory: reading it again costs less than registers.
-    DEVICE void keep(const Work &drawn, Work &work) const {
+    DEVICE void keep(const Work &drawn, int chunk, Work &work) const {
         if (lane_index() == 0) {
             work = drawn;
-            if (ascending(args.group)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
+            if (ascends(drawn.head * chunk)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
         }
         warp_sync();
     }
@@ -68,19 +76,20 @@ struct Publisher {
 // One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
 // would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
 struct Scheduler : Publisher {
+    using Publisher::Publisher;
+
     DEVICE void run() const {
         const ListReader list(args.schedule);
-        const int key_heads = args.heads / args.group, chunk = heads_together(list);
-        const float bytes = row_bytes(chunk);
+        const int chunk = heads_together(list);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0;
         for (;;) {
             u64 ticket = 0;
             if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
-            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, bytes);
+            const Work drawn = decode(list, shuffle(ticket, 0), chunk);
             if (!drawn.more) break;
-            keep(drawn, work);
+            keep(drawn, chunk, work);
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;
@@ -94,11 +103,11 @@ struct Scheduler : Publisher {
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
-                publish(ring,
-                        {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                         larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                         edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1});
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1,
+                               ascends(head + i)});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
             request_parity ^= 1;
@@ -111,12 +120,13 @@ struct Scheduler : Publisher {
 // Goes through all pieces and steps in the order in which everyone does. Visit: (piece, head, tile).
 template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int group, Visit visit) {
     Ring<PIECE_SLOTS> pieces;
+    Steps steps;
     for (;;) {
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        for (int step = 0; step < piece.steps; step++)
-            visit(piece, piece.head(step, group), piece.tile(step, group), piece.steps - step);
+        for (steps.begin(piece); steps.left > 0; steps.advance(group))
+            visit(piece, steps.head(piece, group), steps.tile, steps.left);
         mbarrier_arrive(barriers.piece_empty(pieces.slot));
         pieces.advance();
     }
@@ -234,10 +244,10 @@ struct Turns {
     DEVICE void take() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (piece.first(tile, args.group)) return;
+            if (piece.first(tile)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            const int before = ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block;
+            const int before = piece.ascending ? piece.block - adding.begin : adding.end - 1 - piece.block;
             global_wait_at_least(turn(piece, head, tile), CLUSTER * static_cast<u32>(before));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
@@ -248,7 +258,7 @@ struct Turns {
     DEVICE void pass() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (piece.last(tile, args.group)) return;
+            if (piece.last(tile)) return;
             mbarrier_arrive(barriers.added(ring.slot));
             mbarrier_wait(barriers.added(ring.slot), ring.parity);
             //% if budget.cluster == 2 then

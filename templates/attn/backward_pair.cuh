@@ -5,11 +5,12 @@
 // follows from the sequence's own length and the number of heads, so a sequence has the same bits in every batch.
 
 struct Scheduler : Publisher {
+    using Publisher::Publisher;
+
     DEVICE void run() const {
         const int rank = static_cast<int>(cluster_rank());
         const ListReader list(args.schedule);
-        const int key_heads = args.heads / args.group, chunk = heads_together(list);
-        const float bytes = row_bytes(chunk);
+        const int chunk = heads_together(list);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0, ticket_parity = 0;
@@ -17,9 +18,9 @@ struct Scheduler : Publisher {
             u64 ticket = 0;
             if (lane_index() == 0) ticket = draw(rank, ticket_parity);
             ticket_parity ^= 1;
-            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, bytes);
+            const Work drawn = decode(list, shuffle(ticket, 0), chunk);
             if (!drawn.more) break;
-            keep(drawn, work);
+            keep(drawn, chunk, work);
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;
@@ -33,7 +34,7 @@ struct Scheduler : Publisher {
             }
             const bool joint = work.sequence.k_len - work.block * TILE_N > OWN_KEYS;
             // Two heads at a time, but not ahead of turns that the second would have to wait for.
-            const bool paired = !joint && (!ascending(args.group) || work.block == 0);
+            const bool paired = !joint && (!ascends(head) || work.block == 0);
             if (paired && chunk == 1 && head % 2 == 1) {  // came with the head before
                 warp_sync();
                 continue;
@@ -87,10 +88,12 @@ struct Scheduler : Publisher {
                        work.block > 0 ? before.end : 0,
                        (tiles.end - tiles.begin) * args.group,
                        0,
+                       0,
                        own_row,
                        joint};
         for (int i = head; i < end; i += stride) {
             piece.key_head = i;
+            piece.ascending = ascends(i);
             piece.request = rank == 0 && i + stride >= end;
             if (rank == 1 && !joint) {
                 if (paired && i + 1 < end)

@@ -179,7 +179,7 @@ template <Half HALF> struct WideCompute {
         const u32 newest = (q_ring.slot + Q_STAGES - 1) % Q_STAGES;
         weigher.weigh(x, p, p, shared + STATISTICS_OFFSET + newest * STATISTICS_BYTES, hide);
         //% else
-        weigher.weigh(x, p, hide);
+        weigher.weigh(x, p, walk.partial, hide);
         //% end -- softcap
     }
     DEVICE void put_weights() {

@@ -9,30 +9,42 @@
 
 //% if budget.l2_section_mib then
 constexpr float L2_SECTION_BYTES = $(budget.l2_section_mib) << 20;  // with room for what a reciprocal is off by
+constexpr float APART_SECTION_BYTES = 4 * L2_SECTION_BYTES;
 //% end -- l2_section_mib
 
 // Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
-// is whole chunks, and whole groups of query heads as long as a group fits.
-DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
+// is whole chunks, and whole groups of query heads as long as a group fits. The last `apart` chunks have sections of their own,
+// larger ones: they are for blocks that stay close together.
+DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes,
+                        int apart = 0) {
     Work work = {};
     if (item >= static_cast<u64>(list.blocks) * chunks) return work;
     const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    u64 local = item - static_cast<u64>(place.first) * chunks;
+    int first = 0;  // chunk of those that have sections together
+    const u64 others = static_cast<u64>(chunks - apart) * place.blocks;
+    const bool is_apart = apart > 0 && local >= others;
+    if (is_apart) {
+        first = chunks - apart;
+        local -= others;
+    }
+    chunks = is_apart ? apart : chunks - apart;
     //% if budget.l2_section_mib then
+    const float section_bytes = is_apart ? APART_SECTION_BYTES : L2_SECTION_BYTES;
     const float streamed =
         static_cast<float>(larger(place.sequence.q_len, place.sequence.k_len)) * row_bytes * group_chunks;
     const int fitting =
-        static_cast<int>(smaller(L2_SECTION_BYTES * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
+        static_cast<int>(smaller(section_bytes * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
     const int section_chunks = smaller(larger(fitting, 1) * group_chunks, chunks);
     //% else
     const int section_chunks = group_chunks;
     //% end -- l2_section_mib
-    const u64 local = item - static_cast<u64>(place.first) * chunks;
     const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
     const int section = static_cast<int>(local / section_items);
     const int rest = static_cast<int>(local - section * section_items);
     const int width = smaller(section_chunks, chunks - section * section_chunks);
     work.sequence = place.sequence;
-    work.head = section * section_chunks + rest % width;  // in chunks
+    work.head = first + section * section_chunks + rest % width;  // in chunks
     //% if budget.last_block_first then
     work.block = place.blocks - 1 - rest / width;
     //% else

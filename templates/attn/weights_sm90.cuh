@@ -15,8 +15,9 @@
 
 constexpr bool WHOLE_WEIGHTS = $(budget.whole_weights);
 constexpr bool MAY_BE_COARSE = $(dtype == "bf16");
-constexpr float LEAST_FINE = -14.0f;    // exponents below are subnormal in fp16
-constexpr u32 UNIT_PAIR = 0x3C003C00u;  // 1 twice, as fp16
+constexpr float LEAST_FINE = -14.0f;      // exponents below are subnormal in fp16
+constexpr u32 UNIT_PAIR = 0x3C003C00u;    // 1 twice, as fp16
+constexpr u32 NORMAL_PAIR = 0x04000400u;  // the least normal number, 2^-14, twice
 
 using Scores = float[TILE_M / 2];
 using Weights = u32[TILE_M / 16][4];  // operands of A: columns 16 k ... of an accumulator, packed, are fragment k
@@ -108,20 +109,19 @@ struct Weigher {
         }
     }
     //% else
-    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. hide: puts
-    // a value in place of what is invisible.
-    template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, Hide hide) const {
-#pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
+    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. partial: some
+    // may be invisible; hide puts a value in place of those.
+    template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, bool partial, Hide hide) const {
         bool coarse = false;
-        if constexpr (!WHOLE_WEIGHTS && MAY_BE_COARSE) {
+        if (!WHOLE_WEIGHTS && MAY_BE_COARSE && partial) {
             // What is hidden has no say: in columns past the sequence's end stands what other sequences left.
             hide(s, 0.0f);
-            coarse = unlikely(warp_any(lowest(s) < LEAST_FINE));
+            coarse = warp_any(lowest(s) < LEAST_FINE);
         }
-        hide(s, -infinity());
+        hide(s, factor > 0.0f ? -infinity() : infinity());
+        // One loop, and nothing between: multiplications fill the slots that exponentials leave.
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) s[i] = ex2(s[i]);
+        for (int i = 0; i < TILE_M / 2; i++) s[i] = ex2(s[i] * factor);
         if constexpr (WHOLE_WEIGHTS) {
             pack_whole(s, p);
             if (unlikely(warp_any(doubled(p)))) {
@@ -129,13 +129,17 @@ struct Weigher {
                 for (int i = 0; i < TILE_M / 2; i++) s[i] = min_nan(s[i], WEIGHT_UNIT);
                 pack_whole(s, p);
             }
-        } else if (coarse) {
-#pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2)
-                p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
         } else {
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack_cut(s[i], s[i + 1]);
+            if constexpr (MAY_BE_COARSE) {
+                if (!partial) coarse = warp_any(subnormal(p));
+                if (unlikely(coarse)) {
+#pragma unroll
+                    for (int i = 0; i < TILE_M / 2; i += 2)
+                        p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
+                }
+            }
         }
         return coarse;
     }
@@ -158,11 +162,21 @@ struct Weigher {
         for (int k = 0; k < TILE_M / 16; k++) bits |= p[k][0] | p[k][1] | p[k][2] | p[k][3];
         return (bits & 0x40004000u) != 0;
     }
+    // Whether a weight is too small for fp16. Bits of what is not negative compare as the numbers do; a NaN is above them.
+    static DEVICE bool subnormal(const Weights &p) {
+        u32 least = NORMAL_PAIR;
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) least = min3_u16x2(least, p[k][i], p[k][i + 1]);
+        return least != NORMAL_PAIR;
+    }
     // The lowest of a thread's exponents, if it is negative: as bits, negative numbers are above others and in reverse.
-    static DEVICE float lowest(const Scores &s) {
+    DEVICE float lowest(const Scores &s) const {
         u32 bits = 0;
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i += 2) bits = max3(bits, float_to_bits(s[i]), float_to_bits(s[i + 1]));
+        for (int i = 0; i < TILE_M / 2; i += 2)
+            bits = max3(bits, float_to_bits(s[i] * factor), float_to_bits(s[i + 1] * factor));
         return bits_to_float(bits);
     }
     //% end -- softcap

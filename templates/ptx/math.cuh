@@ -59,6 +59,16 @@ DEVICE float unpack_fp16(u16 bits) {
 }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
 
+// min.u16x2 twice, sm_90, ISA 8.0, which is one instruction there: of each half, unsigned.
+DEVICE u32 min3_u16x2(u32 a, u32 b, u32 c) {
+    u32 y;
+    asm("{ .reg .b32 t;\n"
+        "min.u16x2 t, %1, %2;\n"
+        "min.u16x2 %0, t, %3; }"
+        : "=r"(y)
+        : "r"(a), "r"(b), "r"(c));
+    return y;
+}
 // min.NaN.f16x2, sm_80, ISA 7.0: of each half; a NaN wins.
 DEVICE u32 min_fp16x2(u32 a, u32 b) {
     u32 y;

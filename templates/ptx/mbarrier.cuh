@@ -18,6 +18,19 @@ DEVICE void mbarrier_arrive(u32 barrier) {
 DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// mbarrier.test_wait.parity.shared::cta.b64, sm_90, ISA 7.8: whether the phase has ended; if so, acquire, block scope. Asked ahead of where it matters
+// the answer, some 50 cycles, comes while something else is done.
+DEVICE bool mbarrier_passed(u32 barrier, u32 parity) {
+    u32 passed;
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(passed)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return passed != 0;
+}
 // mbarrier.try_wait.parity.shared::cta.b64, sm_90, ISA 7.8, until the phase has ended: acquire, block scope. The thread may sleep for up to
 // MOST_NANOSECONDS in between: polling takes issue slots and power from those who compute. A wait that a whole warp needs is
 // one lane's, then a warp sync: a lane that polls late may find the next phase over as well, unless that needs an arrival of this warp behind

@@ -10,6 +10,11 @@ template <int N> struct Ring {
         slot = slot + 1 == N ? 0 : slot + 1;
         parity ^= slot == 0 ? 1 : 0;
     }
+    DEVICE Ring next() const {
+        Ring ring = *this;
+        ring.advance();
+        return ring;
+    }
 };
 
 // The barriers of a ring, those of all slots side by side: the arrivals that fill a slot, and those that hand it back.
@@ -20,7 +25,7 @@ DEVICE void init_ring(u32 full, u32 empty, int slots, u32 fill, u32 hand_back) {
     }
 }
 
-// One arrival of a warp that has come together.
-DEVICE void arrive(u32 barrier) {
-    if (lane_index() == 0) mbarrier_arrive(barrier);
+// One arrival of a warp that has come together; or none.
+DEVICE void arrive(u32 barrier, bool really = true) {
+    if (lane_index() == 0 && really) mbarrier_arrive(barrier);
 }

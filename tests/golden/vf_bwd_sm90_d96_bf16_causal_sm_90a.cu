@@ -2,7 +2,7 @@
 //
 //   varflash show --spec 'kernel=bwd_sm90 arch=sm_90a dtype=bf16 head_dim=96 head_dim_v=96 mask=causal softcap=0 tile_m=64 tile_n=128 stages=3 dout_stages=2'
 //
-// Budget: 512 threads, 217864 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
+// Budget: 512 threads, 217992 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
 
 // ---- Contract ---------------------------------------------------------------------------------------------------------
 //
@@ -171,6 +171,16 @@ DEVICE float unpack_fp16(u16 bits) {
 }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
 
+// min.u16x2 twice, sm_90, ISA 8.0, which is one instruction there: of each half, unsigned.
+DEVICE u32 min3_u16x2(u32 a, u32 b, u32 c) {
+    u32 y;
+    asm("{ .reg .b32 t;\n"
+        "min.u16x2 t, %1, %2;\n"
+        "min.u16x2 %0, t, %3; }"
+        : "=r"(y)
+        : "r"(a), "r"(b), "r"(c));
+    return y;
+}
 // min.NaN.f16x2, sm_80, ISA 7.0: of each half; a NaN wins.
 DEVICE u32 min_fp16x2(u32 a, u32 b) {
     u32 y;
@@ -545,25 +555,37 @@ struct ListReader {
 };
 
 constexpr float L2_SECTION_BYTES = 17 << 20;  // with room for what a reciprocal is off by
+constexpr float APART_SECTION_BYTES = 4 * L2_SECTION_BYTES;
 
 // Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
-// is whole chunks, and whole groups of query heads as long as a group fits.
-DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
+// is whole chunks, and whole groups of query heads as long as a group fits. The last `apart` chunks have sections of their own,
+// larger ones: they are for blocks that stay close together.
+DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes,
+                        int apart = 0) {
     Work work = {};
     if (item >= static_cast<u64>(list.blocks) * chunks) return work;
     const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    u64 local = item - static_cast<u64>(place.first) * chunks;
+    int first = 0;  // chunk of those that have sections together
+    const u64 others = static_cast<u64>(chunks - apart) * place.blocks;
+    const bool is_apart = apart > 0 && local >= others;
+    if (is_apart) {
+        first = chunks - apart;
+        local -= others;
+    }
+    chunks = is_apart ? apart : chunks - apart;
+    const float section_bytes = is_apart ? APART_SECTION_BYTES : L2_SECTION_BYTES;
     const float streamed =
         static_cast<float>(larger(place.sequence.q_len, place.sequence.k_len)) * row_bytes * group_chunks;
     const int fitting =
-        static_cast<int>(smaller(L2_SECTION_BYTES * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
+        static_cast<int>(smaller(section_bytes * rcp(larger(streamed, 1.0f)), static_cast<float>(chunks)));
     const int section_chunks = smaller(larger(fitting, 1) * group_chunks, chunks);
-    const u64 local = item - static_cast<u64>(place.first) * chunks;
     const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
     const int section = static_cast<int>(local / section_items);
     const int rest = static_cast<int>(local - section * section_items);
     const int width = smaller(section_chunks, chunks - section * section_chunks);
     work.sequence = place.sequence;
-    work.head = section * section_chunks + rest % width;  // in chunks
+    work.head = first + section * section_chunks + rest % width;  // in chunks
     work.block = place.blocks - 1 - rest / width;
     work.more = 1;
     return work;
@@ -761,8 +783,9 @@ template <class Args> DEVICE float score_factor(const Args &args) { return args.
 
 constexpr bool WHOLE_WEIGHTS = false;
 constexpr bool MAY_BE_COARSE = true;
-constexpr float LEAST_FINE = -14.0f;    // exponents below are subnormal in fp16
-constexpr u32 UNIT_PAIR = 0x3C003C00u;  // 1 twice, as fp16
+constexpr float LEAST_FINE = -14.0f;      // exponents below are subnormal in fp16
+constexpr u32 UNIT_PAIR = 0x3C003C00u;    // 1 twice, as fp16
+constexpr u32 NORMAL_PAIR = 0x04000400u;  // the least normal number, 2^-14, twice
 
 using Scores = float[TILE_M / 2];
 using Weights = u32[TILE_M / 16][4];  // operands of A: columns 16 k ... of an accumulator, packed, are fragment k
@@ -804,20 +827,19 @@ struct Weigher {
         static_cast<void>(softcap);
     }
 
-    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. hide: puts
-    // a value in place of what is invisible.
-    template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, Hide hide) const {
-#pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) s[i] *= factor;
+    // Scores with their shift become weights: float32 in s and operands in p, or 16 bits in p alone. Tells whether those are coarse. partial: some
+    // may be invisible; hide puts a value in place of those.
+    template <class Hide> DEVICE bool weigh(Scores &s, Weights &p, bool partial, Hide hide) const {
         bool coarse = false;
-        if constexpr (!WHOLE_WEIGHTS && MAY_BE_COARSE) {
+        if (!WHOLE_WEIGHTS && MAY_BE_COARSE && partial) {
             // What is hidden has no say: in columns past the sequence's end stands what other sequences left.
             hide(s, 0.0f);
-            coarse = unlikely(warp_any(lowest(s) < LEAST_FINE));
+            coarse = warp_any(lowest(s) < LEAST_FINE);
         }
-        hide(s, -infinity());
+        hide(s, factor > 0.0f ? -infinity() : infinity());
+        // One loop, and nothing between: multiplications fill the slots that exponentials leave.
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i++) s[i] = ex2(s[i]);
+        for (int i = 0; i < TILE_M / 2; i++) s[i] = ex2(s[i] * factor);
         if constexpr (WHOLE_WEIGHTS) {
             pack_whole(s, p);
             if (unlikely(warp_any(doubled(p)))) {
@@ -825,13 +847,17 @@ struct Weigher {
                 for (int i = 0; i < TILE_M / 2; i++) s[i] = min_nan(s[i], WEIGHT_UNIT);
                 pack_whole(s, p);
             }
-        } else if (coarse) {
-#pragma unroll
-            for (int i = 0; i < TILE_M / 2; i += 2)
-                p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
         } else {
 #pragma unroll
             for (int i = 0; i < TILE_M / 2; i += 2) p[i / 8][i / 2 % 4] = pack_cut(s[i], s[i + 1]);
+            if constexpr (MAY_BE_COARSE) {
+                if (!partial) coarse = warp_any(subnormal(p));
+                if (unlikely(coarse)) {
+#pragma unroll
+                    for (int i = 0; i < TILE_M / 2; i += 2)
+                        p[i / 8][i / 2 % 4] = pack(min_nan(s[i], WEIGHT_UNIT), min_nan(s[i + 1], WEIGHT_UNIT));
+                }
+            }
         }
         return coarse;
     }
@@ -850,11 +876,21 @@ struct Weigher {
         for (int k = 0; k < TILE_M / 16; k++) bits |= p[k][0] | p[k][1] | p[k][2] | p[k][3];
         return (bits & 0x40004000u) != 0;
     }
+    // Whether a weight is too small for fp16. Bits of what is not negative compare as the numbers do; a NaN is above them.
+    static DEVICE bool subnormal(const Weights &p) {
+        u32 least = NORMAL_PAIR;
+#pragma unroll
+        for (int k = 0; k < TILE_M / 16; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) least = min3_u16x2(least, p[k][i], p[k][i + 1]);
+        return least != NORMAL_PAIR;
+    }
     // The lowest of a thread's exponents, if it is negative: as bits, negative numbers are above others and in reverse.
-    static DEVICE float lowest(const Scores &s) {
+    DEVICE float lowest(const Scores &s) const {
         u32 bits = 0;
 #pragma unroll
-        for (int i = 0; i < TILE_M / 2; i += 2) bits = max3(bits, float_to_bits(s[i]), float_to_bits(s[i + 1]));
+        for (int i = 0; i < TILE_M / 2; i += 2)
+            bits = max3(bits, float_to_bits(s[i] * factor), float_to_bits(s[i + 1] * factor));
         return bits_to_float(bits);
     }
 };
@@ -903,6 +939,19 @@ DEVICE void mbarrier_arrive(u32 barrier) {
 // mbarrier.arrive.expect_tx.shared::cta.b64, sm_90, ISA 8.0: arrives, and the phase also waits for `bytes`.
 DEVICE void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// mbarrier.test_wait.parity.shared::cta.b64, sm_90, ISA 7.8: whether the phase has ended; if so, acquire, block scope. Asked ahead of where it matters
+// the answer, some 50 cycles, comes while something else is done.
+DEVICE bool mbarrier_passed(u32 barrier, u32 parity) {
+    u32 passed;
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(passed)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return passed != 0;
 }
 // mbarrier.try_wait.parity.shared::cta.b64, sm_90, ISA 7.8, until the phase has ended: acquire, block scope. The thread may sleep for up to
 // MOST_NANOSECONDS in between: polling takes issue slots and power from those who compute. A wait that a whole warp needs is
@@ -1201,6 +1250,11 @@ template <int N> struct Ring {
         slot = slot + 1 == N ? 0 : slot + 1;
         parity ^= slot == 0 ? 1 : 0;
     }
+    DEVICE Ring next() const {
+        Ring ring = *this;
+        ring.advance();
+        return ring;
+    }
 };
 
 // The barriers of a ring, those of all slots side by side: the arrivals that fill a slot, and those that hand it back.
@@ -1211,9 +1265,9 @@ DEVICE void init_ring(u32 full, u32 empty, int slots, u32 fill, u32 hand_back) {
     }
 }
 
-// One arrival of a warp that has come together.
-DEVICE void arrive(u32 barrier) {
-    if (lane_index() == 0) mbarrier_arrive(barrier);
+// One arrival of a warp that has come together; or none.
+DEVICE void arrive(u32 barrier, bool really = true) {
+    if (lane_index() == 0 && really) mbarrier_arrive(barrier);
 }
 // Rows of operands in global memory. Every offset is 64-bit from its first multiplication.
 
@@ -1471,7 +1525,14 @@ constexpr bool SCORES_ACCUMULATE = true;     // S begins with the shift
 // have been, and no one waits; at any time they are spread over all of a head's tiles. Of many query heads that share keys those would be more
 // than the L2 cache holds: ascending, all walk downwards from the same end, close behind each other, and wait once for as many steps as there are
 // key tiles before them, which is little beside the steps of many heads.
-DEVICE bool ascending(int group) { return group >= 4; }
+// Descending, the longest key tiles are a head's last, and where they are everybody's last, blocks end far apart. So the last quarter of the heads
+// ascends.
+//
+// How many heads descend; even, or all: pairs of heads go the same way.
+DEVICE int descending_heads(int key_heads, int group) {
+    if (group >= 4) return 0;
+    return smaller(key_heads, (key_heads - key_heads / 4 + 1) / 2 * 2);
+}
 
 // A piece of work, as every role needs it.
 struct Piece {
@@ -1484,24 +1545,37 @@ struct Piece {
     int unseen_before;             // query tiles from this one on see nothing of the key tile before
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
+    int ascending;                 // 1: key tiles add to dQ in ascending order
 
     // This block's first key.
     DEVICE int first_key() const {
         return block * TILE_N;
     }
-    // All heads of a tile, then those of the next.
-    DEVICE int tile(int step, int group) const {
-        const int walked = group == 1 ? step : step / group;
-        return ascending(group) ? end - 1 - walked : begin + walked;
-    }
-    DEVICE int head(int step, int group) const { return key_head * group + (group == 1 ? 0 : step % group); }
     // Whether this key tile is the first, the last that adds to dQ of a query tile.
-    DEVICE bool first(int of_tile, int group) const {
-        return ascending(group) ? of_tile >= unseen_before : of_tile < unseen_after;
+    DEVICE bool first(int of_tile) const { return ascending ? of_tile >= unseen_before : of_tile < unseen_after; }
+    DEVICE bool last(int of_tile) const { return ascending ? of_tile < unseen_after : of_tile >= unseen_before; }
+};
+
+// Where somebody is in a piece: all query heads of a tile, then those of the next.
+struct Steps {
+    int left;    // with this one
+    int tile;    // of queries
+    int member;  // which query head of the key head
+    int onward;  // to the next tile
+
+    DEVICE void begin(const Piece &piece) {
+        left = piece.steps;
+        tile = piece.ascending ? piece.end - 1 : piece.begin;
+        member = 0;
+        onward = piece.ascending ? -1 : 1;
     }
-    DEVICE bool last(int of_tile, int group) const {
-        return ascending(group) ? of_tile < unseen_after : of_tile >= unseen_before;
+    DEVICE void advance(int group) {
+        left--;
+        if (++member < group) return;
+        member = 0;
+        tile += onward;
     }
+    DEVICE int head(const Piece &piece, int group) const { return piece.key_head * group + member; }
 };
 
 constexpr int K_OFFSET = 0;
@@ -1512,8 +1586,8 @@ constexpr int STATISTICS_OFFSET = 180224;  // of the query tiles in the ring of 
 constexpr int ZEROS_OFFSET = 183296;  // columns 8 ... 15 of every tile of statistics
 constexpr int DS_OFFSET = 184320;
 constexpr int PIECES_OFFSET = 217088;
-constexpr int WORK_OFFSET = 217472;
-constexpr int BARRIERS_OFFSET = 217600;
+constexpr int WORK_OFFSET = 217600;
+constexpr int BARRIERS_OFFSET = 217728;
 constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
 constexpr int BARRIERS = 2 * RINGS + 1 + (CLUSTER == 2 ? DS_STAGES + 2 : 0);
 static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
@@ -1524,7 +1598,7 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
                   PIECES_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
-                  BARRIERS_OFFSET + 8 * BARRIERS == 217864,
+                  BARRIERS_OFFSET + 8 * BARRIERS == 217992,
               "the kernel and its budget agree");
 
 DEVICE Band band_of(const Piece &piece, int tile) {
@@ -1536,24 +1610,29 @@ DEVICE Piece &piece_slot(u32 slot) { return shared_pointer<Piece>(PIECES_OFFSET)
 
 // Where a compute warpgroup is in its walk. Whether anything is hidden is looked up when the tile is turned to, which is best while products run.
 struct Walk {
-    const int group;       // query heads of a key head
-    int step = 0;          // the tile follows from it: registers are short
+    const int group;  // query heads of a key head
+    Steps steps;
     bool partial = false;  // something of the tile is hidden from some of 64 keys
 
+    DEVICE explicit Walk(int query_heads) : group(query_heads), steps{} {}
     // row: the first of the 64 keys.
-    DEVICE void begin(const Piece &piece, int row) { turn_to(piece, 0, row); }
-    DEVICE void advance(const Piece &piece, int row) { turn_to(piece, step + 1, row); }
+    DEVICE void begin(const Piece &piece, int row) {
+        steps.begin(piece);
+        look(piece, row);
+    }
+    DEVICE void advance(const Piece &piece, int row) {
+        steps.advance(group);
+        look(piece, row);
+    }
     // Selects `value` where a key does not see a query. row: that of element 0.
     DEVICE void hide(const Piece &piece, Scores &x, int row, float value) const {
-        if (partial) band_of(piece, piece.tile(step, group)).hide(x, row, value);
+        if (partial) band_of(piece, steps.tile).hide(x, row, value);
     }
 
   private:
-    DEVICE void turn_to(const Piece &piece, int next, int row) {
-        step = next;
-        const int tile = piece.tile(step, group);
-        partial = static_cast<u32>(tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
-        if (partial) partial = band_of(piece, tile).hides(row);
+    DEVICE void look(const Piece &piece, int row) {
+        partial = static_cast<u32>(steps.tile - piece.whole_begin) >= static_cast<u32>(piece.whole_count);
+        if (partial) partial = band_of(piece, steps.tile).hides(row);
     }
 };
 
@@ -1602,8 +1681,8 @@ struct Barriers {
 };
 
 // An arrival of a warp on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
-DEVICE void arrive_everywhere(u32 barrier) {
-    arrive(barrier);
+DEVICE void arrive_everywhere(u32 barrier, bool really = true) {
+    arrive(barrier, really);
 }
 
 
@@ -1619,21 +1698,29 @@ struct Publisher {
     const BackwardSm90Args &args;
     const Barriers barriers;
 
+    const int key_heads, descending;  // heads from `descending` on ascend
+
+    DEVICE Publisher(const BackwardSm90Args &a, const Barriers &b)
+        : args(a), barriers(b), key_heads(a.heads / a.group), descending(descending_heads(key_heads, a.group)) {}
+
     // Key heads that travel as one item: several only where no one waits for turns.
     DEVICE int heads_together(const ListReader &list) const {
         const bool turns = load(&pointer<const ScheduleHeader>(args.schedule.header)->accumulator_rows) > 0;
         return turns ? 1 : chunk_of(list.blocks, args.heads / args.group);
     }
-    // A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
-    DEVICE float row_bytes(int heads) const {
-        const int together = ascending(args.group) ? 1 : args.group;
-        return static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(together * heads);
+    // The item of a ticket. A row of queries brings q and dO and takes dQ, for every query head of the group that is under way.
+    DEVICE Work decode(const ListReader &list, u64 ticket, int chunk) const {
+        const int together = descending == 0 ? 1 : args.group;
+        const float bytes = static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(together * chunk);
+        const int apart = chunk == 1 && descending > 0 ? key_heads - descending : 0;
+        return decode_work(list, ticket, key_heads / chunk, 1, bytes, apart);
     }
+    DEVICE bool ascends(int key_head) const { return key_head >= descending; }
     // Into shared memory: reading it again costs less than registers.
-    DEVICE void keep(const Work &drawn, Work &work) const {
+    DEVICE void keep(const Work &drawn, int chunk, Work &work) const {
         if (lane_index() == 0) {
             work = drawn;
-            if (ascending(args.group)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
+            if (ascends(drawn.head * chunk)) work.block = (drawn.sequence.k_len - 1) / TILE_N - drawn.block;
         }
         warp_sync();
     }
@@ -1667,19 +1754,20 @@ struct Publisher {
 // One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
 // would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
 struct Scheduler : Publisher {
+    using Publisher::Publisher;
+
     DEVICE void run() const {
         const ListReader list(args.schedule);
-        const int key_heads = args.heads / args.group, chunk = heads_together(list);
-        const float bytes = row_bytes(chunk);
+        const int chunk = heads_together(list);
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<PIECE_SLOTS> ring;
         u32 request_parity = 0;
         for (;;) {
             u64 ticket = 0;
             if (lane_index() == 0) ticket = atomic_add(&pointer<ScheduleHeader>(args.schedule.header)->ticket, 1);
-            const Work drawn = decode_work(list, shuffle(ticket, 0), key_heads / chunk, 1, bytes);
+            const Work drawn = decode(list, shuffle(ticket, 0), chunk);
             if (!drawn.more) break;
-            keep(drawn, work);
+            keep(drawn, chunk, work);
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.query_tiles<TILE_M, TILE_N>(work.block);
             const int head = work.head * chunk;
@@ -1693,11 +1781,11 @@ struct Scheduler : Publisher {
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
             for (int i = 0; i < chunk; i++)
-                publish(ring,
-                        {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                         larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                         edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1});
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1,
+                               ascends(head + i)});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
             request_parity ^= 1;
@@ -1709,12 +1797,13 @@ struct Scheduler : Publisher {
 // Goes through all pieces and steps in the order in which everyone does. Visit: (piece, head, tile).
 template <class Visit> DEVICE void visit_steps(const Barriers &barriers, int group, Visit visit) {
     Ring<PIECE_SLOTS> pieces;
+    Steps steps;
     for (;;) {
         mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
         const Piece &piece = piece_slot(pieces.slot);
         if (piece.steps == 0) break;
-        for (int step = 0; step < piece.steps; step++)
-            visit(piece, piece.head(step, group), piece.tile(step, group), piece.steps - step);
+        for (steps.begin(piece); steps.left > 0; steps.advance(group))
+            visit(piece, steps.head(piece, group), steps.tile, steps.left);
         mbarrier_arrive(barriers.piece_empty(pieces.slot));
         pieces.advance();
     }
@@ -1808,10 +1897,10 @@ struct Turns {
     DEVICE void take() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (piece.first(tile, args.group)) return;
+            if (piece.first(tile)) return;
             const Mask mask(piece.sequence, args.window_left, args.window_right);
             const Range adding = mask.key_tiles<TILE_M, TILE_N>(tile);
-            const int before = ascending(args.group) ? piece.block - adding.begin : adding.end - 1 - piece.block;
+            const int before = piece.ascending ? piece.block - adding.begin : adding.end - 1 - piece.block;
             global_wait_at_least(turn(piece, head, tile), CLUSTER * static_cast<u32>(before));
             mbarrier_wait(barriers.turn(ring.slot), ring.parity ^ 1);
             mbarrier_arrive(barriers.turn(ring.slot));
@@ -1822,7 +1911,7 @@ struct Turns {
     DEVICE void pass() const {
         Ring<TURN_STAGES> ring;
         visit_steps(barriers, args.group, [&](const Piece &piece, int head, int tile, int) {
-            if (piece.last(tile, args.group)) return;
+            if (piece.last(tile)) return;
             mbarrier_arrive(barriers.added(ring.slot));
             mbarrier_wait(barriers.added(ring.slot), ring.parity);
             global_release_add(turn(piece, head, tile), 1);
@@ -1854,13 +1943,15 @@ struct Accumulator {
 
     DEVICE void run() {
         Ring<PIECE_SLOTS> pieces;
+        Steps steps;
         for (;;) {
             mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
             mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
 #pragma unroll 1
-            for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
+            for (steps.begin(piece); steps.left > 0; steps.advance(args.group))
+                step(piece, steps.head(piece, args.group), steps.tile);
             warp_sync();
             arrive(barriers.k_empty(k_ring.slot));
             k_ring.advance();
@@ -1871,7 +1962,7 @@ struct Accumulator {
 
   private:
     DEVICE void step(const Piece &piece, int head, int tile) {
-        const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
+        const bool first = piece.first(tile), last = piece.last(tile);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);
@@ -1979,7 +2070,7 @@ struct Accumulator {
 //     dP(i)                     issued when P(i) is in registers, dV(i) behind it with WHOLE_WEIGHTS
 //       dS(i) = P(i) dP(i)      tensor cores: the other warpgroups
 //     S(i + 1)  dK(i)           issued when dS(i) is in shared memory, dV(i) before them without: a warp stalls at issue, so nothing that is
-//                               not needed soon comes early
+//                               not needed soon comes early. Under the first of these the group's warps wait for each other
 //       P(i + 1)                tensor cores: dK(i), and the other warpgroups
 struct Compute {
     const BackwardSm90Args &args;
@@ -1993,7 +2084,8 @@ struct Compute {
     Ring<V_STAGES> v_ring;
     Ring<DS_STAGES> ds_ring;
     Ring<PIECE_SLOTS> piece_ring;
-    Walk walk;  // of the newest S
+    Walk walk;                // of the newest S
+    bool dout_there = false;  // of the step to come
 
     float dk[HEAD_DIM / 2], dv[HEAD_DIM_V / 2];
     Scores s, dp;  // alive together only with WHOLE_WEIGHTS
@@ -2022,11 +2114,11 @@ struct Compute {
             // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
             // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
-            while (walk.step + 1 < steps) step<false>(old_q);
+            while (walk.steps.left > 1) step<false>(old_q);
             step<true>(old_q);
             pin(dk);
             pin(dv);
-            release_dk(old_q);
+            release_dk(old_q, true);
             store_keys();
             k_ring.advance();
             v_ring.advance();
@@ -2037,9 +2129,9 @@ struct Compute {
     }
 
   private:
-    // The newest dK is complete.
-    DEVICE void release_dk(u32 q) const {
-        arrive_everywhere(barriers.q_empty(q));
+    // The newest dK, if there is one, is complete.
+    DEVICE void release_dk(int q, bool any) const {
+        arrive_everywhere(barriers.q_empty(q), any);
     }
     DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
     DEVICE int part() const {
@@ -2091,22 +2183,26 @@ struct Compute {
     // From P of a tile to P of the next, with dK of the tile in flight; LAST: to the end of all products.
     template <bool LAST> DEVICE void step(int &old_q) {
         const u32 ds = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES;
-        mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+        if (!dout_there) mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+        dout_there = false;
         issue_weight_gradients();
         if constexpr (WHOLE_WEIGHTS) issue_dv();
+        const bool ds_room = mbarrier_passed(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         wgmma_wait<WHOLE_WEIGHTS ? 1 : 0>();  // dK of the tile before and dP are complete
         pin(dp);
-        if (old_q >= 0) release_dk(old_q);
+        release_dk(old_q, old_q >= 0);
         if constexpr (LAST && !KV_REGISTERS) arrive(barriers.v_empty(v_ring.slot));
-        store_ds(ds);
-
+        store_ds(ds, ds_room);
         const u32 q = q_ring.slot;
         old_q = static_cast<int>(q);
         q_ring.advance();
-        if constexpr (!LAST) {
-            mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
-            issue_scores();
-        }
+        if constexpr (!LAST) mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
+        fence_async_proxy();
+        // Under the products that are issued first the group's warps come together.
+        if constexpr (!WHOLE_WEIGHTS) issue_dv();
+        if constexpr (WHOLE_WEIGHTS && !LAST) issue_scores();
+        share_ds();
+        if constexpr (!WHOLE_WEIGHTS && !LAST) issue_scores();
         issue_dk(ds, q);
         if constexpr (!LAST) walk.advance(piece(), part() * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
@@ -2115,25 +2211,27 @@ struct Compute {
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);
+            dout_there = mbarrier_passed(barriers.dout_full(dout_ring.slot), dout_ring.parity);
             weigh();
         }
     }
 
     DEVICE void weigh() {
         const auto hide = [this](Scores &x, float value) { walk.hide(piece(), x, first_row(), value); };
-        coarse = weigher.weigh(s, p, hide);
+        coarse = weigher.weigh(s, p, walk.partial, hide);
     }
 
     // dS of a tile into shared memory, for dK here and for the dQ warpgroup. Hidden gradients, which may be anything, become 0.
-    DEVICE void store_ds(u32 ds) {
+    DEVICE void store_ds(u32 ds, bool room) {
         walk.hide(piece(), dp, first_row(), 0.0f);
-        mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
+        if (!room) mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         if (!WHOLE_WEIGHTS && MAY_BE_COARSE && coarse)
             write_ds<true>(ds);
         else
             write_ds<false>(ds);
-        fence_async_proxy();
-        if constexpr (!WHOLE_WEIGHTS) issue_dv();
+    }
+    // Rows of all warps of the group are in place.
+    DEVICE void share_ds() {
         named_barrier_sync(1 + group, GROUP_THREADS);
         arrive(barriers.ds_full(ds_ring.slot));
         ds_ring.advance();
@@ -2242,7 +2340,7 @@ KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) 
     } else {
         decrease_registers<HELPER_REGISTERS>();
         wait_for_predecessor();
-        if (warp % 4 == 0) Scheduler{{args, barriers}}.run();
+        if (warp % 4 == 0) Scheduler(args, barriers).run();
         if (warp % 4 == 1 && lane_index() == 0) Loader(args, shared, barriers).run();
         if (warp % 4 == 2 && lane_index() == 0) Turns{args, barriers}.take();
         if (warp % 4 == 3 && lane_index() == 0) Turns{args, barriers}.pass();

@@ -167,6 +167,16 @@ DEVICE float unpack_fp16(u16 bits) {
 }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
 
+// min.u16x2 twice, sm_90, ISA 8.0, which is one instruction there: of each half, unsigned.
+DEVICE u32 min3_u16x2(u32 a, u32 b, u32 c) {
+    u32 y;
+    asm("{ .reg .b32 t;\n"
+        "min.u16x2 t, %1, %2;\n"
+        "min.u16x2 %0, t, %3; }"
+        : "=r"(y)
+        : "r"(a), "r"(b), "r"(c));
+    return y;
+}
 // min.NaN.f16x2, sm_80, ISA 7.0: of each half; a NaN wins.
 DEVICE u32 min_fp16x2(u32 a, u32 b) {
     u32 y;
@@ -531,19 +541,29 @@ struct ListReader {
 
 
 // Item `item`, in the order described above, of chunks of heads; row_bytes: what one row of the streamed operands occupies in a chunk. A section
-// is whole chunks, and whole groups of query heads as long as a group fits.
-DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes) {
+// is whole chunks, and whole groups of query heads as long as a group fits. The last `apart` chunks have sections of their own,
+// larger ones: they are for blocks that stay close together.
+DEVICE Work decode_work(const ListReader &list, u64 item, int chunks, int group_chunks, float row_bytes,
+                        int apart = 0) {
     Work work = {};
     if (item >= static_cast<u64>(list.blocks) * chunks) return work;
     const ListReader::Place place = list.find(static_cast<i64>(item / chunks));
+    u64 local = item - static_cast<u64>(place.first) * chunks;
+    int first = 0;  // chunk of those that have sections together
+    const u64 others = static_cast<u64>(chunks - apart) * place.blocks;
+    const bool is_apart = apart > 0 && local >= others;
+    if (is_apart) {
+        first = chunks - apart;
+        local -= others;
+    }
+    chunks = is_apart ? apart : chunks - apart;
     const int section_chunks = group_chunks;
-    const u64 local = item - static_cast<u64>(place.first) * chunks;
     const u64 section_items = static_cast<u64>(section_chunks) * place.blocks;
     const int section = static_cast<int>(local / section_items);
     const int rest = static_cast<int>(local - section * section_items);
     const int width = smaller(section_chunks, chunks - section * section_chunks);
     work.sequence = place.sequence;
-    work.head = section * section_chunks + rest % width;  // in chunks
+    work.head = first + section * section_chunks + rest % width;  // in chunks
     work.block = place.blocks - 1 - rest / width;
     work.more = 1;
     return work;

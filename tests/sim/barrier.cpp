@@ -125,11 +125,21 @@ void mbarrier_arrive(u32 barrier, u32 bytes) {
     if (mbarrier_count(barrier, bytes, CALLER)) maybe_yield();
 }
 
+static MBarrier *mbarrier_to_read(u32 barrier, u32 parity, const void *pc) {
+    MBarrier *b = find_mbarrier(barrier, "wait", pc);
+    if (b && parity > 1) find("mbarrier parity", pc, nullptr, "%u", parity);
+    return b;
+}
+bool mbarrier_passed(u32 barrier, u32 parity) {
+    MBarrier *b = mbarrier_to_read(barrier, parity, CALLER);
+    if (!b || (b->phase & 1) == parity) return false;
+    if (b->phase) acquire(b->released);
+    return true;
+}
 void mbarrier_wait(u32 barrier, u32 parity) {
     const void *pc = CALLER;
-    MBarrier *b = find_mbarrier(barrier, "wait", pc);
+    MBarrier *b = mbarrier_to_read(barrier, parity, pc);
     if (!b) return;
-    if (parity > 1) find("mbarrier parity", pc, nullptr, "%u", parity);
     while ((b->phase & 1) == parity) {
         b->waiters.push_back(self);
         park(Wait::MBARRIER, barrier, parity, pc);

@@ -44,6 +44,7 @@ void barrier_arrive(u32 id, u32 threads);
 void mbarrier_init(u32 barrier, u32 arrivals);
 void mbarrier_init_fence();
 void mbarrier_arrive(u32 barrier, u32 bytes);
+bool mbarrier_passed(u32 barrier, u32 parity);
 void mbarrier_wait(u32 barrier, u32 parity);
 void set_registers(u32 registers, bool increase);
 

@@ -33,6 +33,16 @@ DEVICE u32 pack_fp16_finite(float lo, float hi) {
 DEVICE float unpack_fp16(u16 bits) { return static_cast<float>(sim_bits<_Float16>(bits)); }
 DEVICE float unpack_bf16(u16 bits) { return bits_to_float(static_cast<u32>(bits) << 16); }
 
+DEVICE u32 min3_u16x2(u32 a, u32 b, u32 c) {
+    u32 y = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        const u32 x[3] = {a >> shift & 0xFFFF, b >> shift & 0xFFFF, c >> shift & 0xFFFF};
+        u32 least = x[0];
+        for (int i = 1; i < 3; i++) least = x[i] < least ? x[i] : least;
+        y |= least << shift;
+    }
+    return y;
+}
 DEVICE u32 min_fp16x2(u32 a, u32 b) {
     return pack_fp16(min_nan(unpack_fp16(static_cast<u16>(a)), unpack_fp16(static_cast<u16>(b))),
                      min_nan(unpack_fp16(static_cast<u16>(a >> 16)), unpack_fp16(static_cast<u16>(b >> 16))));
