@@ -69,6 +69,9 @@ local function shapes(roll, seed, helpers, piece, mask)
     for _ = 1, 2 do out[#out + 1] = { name = "lagging", seqlens_q = { 160 }, seqlens_k = { 140 }, heads_q = 5 } end
     -- So many query heads to a key head that key tiles add to dQ in the other order (templates/bwd_sm90.cu, ascending).
     out[#out + 1] = { name = "many-heads", seqlens_q = { 150, 20 }, seqlens_k = { 300, 70 }, heads_q = 4, heads_k = 1 }
+    if mask == "causal" then -- and so many key heads that the last ones do
+      out[#out + 1] = { name = "heads-apart", seqlens_q = { 200, 20 }, seqlens_k = { 280, 70 }, heads_q = 8, heads_k = 8 }
+    end
   end
   if piece then -- pieces that blocks share, then one that is one block's; heads that are left over
     local function add(name, q, k, heads_q, heads_k)
