@@ -29,6 +29,7 @@ local ARCHS = ALL and rows.ARCHS or { "sm_80", "sm_86", "sm_90", "sm_90a", "sm_1
 -- ---- choosing variants
 
 local taken = {}   -- template path -> line -> times: the branches entered by what was chosen
+local holders = {} -- template path -> name of a kernel that includes it -> true
 local chosen = {}  -- kernel specs in order
 local known = {}   -- kernel spec -> { facts, text }
 local used = {}    -- row -> true
@@ -37,8 +38,14 @@ local used = {}    -- row -> true
 local function choose(plan, by_row)
   for _, kernel in ipairs(plan.kernels) do
     if not known[kernel.spec] then
-      known[kernel.spec] = { facts = kernel, text = assert(gen.source(kernel.spec, { taken = taken })), by_row = by_row }
+      local own = {}
+      known[kernel.spec] = { facts = kernel, text = assert(gen.source(kernel.spec, { taken = own })), by_row = by_row }
       chosen[#chosen + 1] = kernel.spec
+      for path, counts in pairs(own) do
+        taken[path], holders[path] = taken[path] or {}, holders[path] or {}
+        holders[path][kernel.name] = true
+        for line, times in pairs(counts) do taken[path][line] = (taken[path][line] or 0) + times end
+      end
     end
   end
 end
@@ -147,6 +154,16 @@ local function takes_new_branch(plan)
   return false
 end
 
+-- Whether a branch that nothing takes stands in a template of the family's kernels.
+local function may_take_missing(family, pass)
+  for _, place in ipairs(missing_branches()) do
+    for _, name in ipairs(kernels.variants[family][pass] or {}) do
+      if holders[place:match("^[^:]*")][name] then return true end
+    end
+  end
+  return false
+end
+
 -- Tries what the rows do not ask for, until every branch is taken: a sample of all knobs that fit.
 local function choose_for_branches()
   local shapes = { "family=sm80 arch=sm_80 head_dim=64 head_dim_v=64", "family=sm80 arch=sm_90 head_dim=72 head_dim_v=72",
@@ -159,7 +176,8 @@ local function choose_for_branches()
         for name, value in pairs(features) do
           if name ~= "pass" then words[#words + 1] = name .. "=" .. knobs.write(value) end
         end
-        local candidates = kernels.variants[shape:match("family=(%w+)")][pass] and space.candidates(table.concat(words, " ")) or {}
+        -- To count what fits takes longer than all else here.
+        local candidates = may_take_missing(shape:match("family=(%w+)"), pass) and space.candidates(table.concat(words, " ")) or {}
         for i = 1, #candidates, #candidates // 8 | 1 do -- odd, so that flags, the last of knobs, are seen both ways
           if #missing_branches() == 0 then return end
           local plan = gen.plan(candidates[i])
