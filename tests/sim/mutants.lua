@@ -404,5 +404,5 @@ if arg[1] == "worker" then
   worker(tonumber(arg[2]), arg[3] ~= "" and arg[3] or nil, tonumber(arg[4]), tonumber(arg[5]))
 else
   local share = tonumber(arg[1])
-  os.exit(main(share or 1, share and arg[2] or arg[1]))
+  os.exit(main(share or 1, arg[share and 2 or 1]))
 end
