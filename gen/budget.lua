@@ -220,11 +220,14 @@ function budget.bwd_sm90(r)
     return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,
       BACKWARD_REGISTERS.compute)
   end
-  local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
   local pair = cluster == 2
+  local halves = not wide and not pair -- each compute warpgroup has buffers of its own for K, V and dS
+  local slot_keys = halves and GROUP_ROWS or own_keys
+  local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
   local small = pair and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
   local function lay(k_stages, v_stages, ds_stages)
-    local rings = r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES
+    local key_slots = own_keys // slot_keys * (k_stages + v_stages + ds_stages)
+    local rings = r.stages + r.dout_stages + key_slots + PIECE_SLOTS + TURN_STAGES
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, {
       { "k", k_stages * panel_bytes(own_keys, r.head_dim), SWIZZLE },
       pair and { "peer_k", k_stages * panel_bytes(own_keys, r.head_dim // 2), SWIZZLE },
@@ -237,7 +240,7 @@ function budget.bwd_sm90(r)
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
       wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
       fine and { "weights", own_keys * r.tile_m * 2 },
-      { "pieces", PIECE_SLOTS * (PIECE_BYTES + (pair and 8 or 0) + (r.alternate and 8 or 0)) },
+      { "pieces", PIECE_SLOTS * (PIECE_BYTES + (pair and 8 or 0) + (halves and 8 or 0) + (r.alternate and 8 or 0)) },
       { "work", WORK_BYTES // 2, small },
       pair and { "ticket", 16, small },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (pair and ds_stages + 2 or 0)), small },
@@ -256,7 +259,7 @@ function budget.bwd_sm90(r)
   facts.k_stages, facts.v_stages, facts.ds_stages, facts.dout_stages = k_stages, v_stages, ds_stages, r.dout_stages
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
-  facts.wide, facts.fine_weights, facts.cluster = wide, fine, cluster
+  facts.wide, facts.fine_weights, facts.cluster, facts.halves, facts.slot_keys = wide, fine, cluster, halves, slot_keys
   facts.whole_weights = whole_weights(r, wide)
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   local dk, dv = r.head_dim, r.head_dim_v
@@ -269,7 +272,7 @@ function budget.bwd_sm90(r)
   facts.dq_row_warps, facts.last_block_first, facts.ordered = 4, true, true
   -- Under a mask, chains of blocks that start apart read more of a head at a time.
   facts.l2_section_mib = r.mask == "full" and L2_SECTION_MIB or L2_SECTION_MIB // 2 + 1
-  facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = own_keys }, { operand = "v", rows = own_keys },
+  facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = slot_keys }, { operand = "v", rows = slot_keys },
     { operand = "dout", rows = r.tile_m } }
   return facts
 end

@@ -20,9 +20,9 @@ struct Compute {
     const Weigher weigher;
     Ring<Q_STAGES> q_ring;  // of the newest S
     Ring<DOUT_STAGES> dout_ring;
-    Ring<K_STAGES> k_ring;
-    Ring<V_STAGES> v_ring;
-    Ring<DS_STAGES> ds_ring;
+    KeyRing<K_STAGES> k_ring;
+    KeyRing<V_STAGES> v_ring;
+    KeyRing<DS_STAGES> ds_ring;
     Ring<PIECE_SLOTS> piece_ring;
     Walk walk;  // of the newest S
 
@@ -41,7 +41,7 @@ struct Compute {
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
         : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index),
-          weigher(a.scale, a.softcap), walk{a.group} {}
+          weigher(a.scale, a.softcap), k_ring(group_index), v_ring(group_index), ds_ring(group_index), walk{a.group} {}
 
     DEVICE void run() {
         //% if not softcap then
@@ -83,9 +83,22 @@ struct Compute {
 
   private:
     //% if alternate then
-    // A piece that is the other group's: this one's keys have no gradients of scores, and buffers are handed on as if they had been read. Each is
-    // waited for first, so that no arrival falls into the phase before.
+    // A piece that is the other group's: what both groups read is handed on as if it had been read. Each buffer is waited for first, so that no
+    // arrival falls into the phase before.
     DEVICE void pass_by(int steps) {
+        //% if budget.halves then
+#pragma unroll 1
+        for (int i = 0; i < steps; i++) {
+            mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
+            mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+            warp_sync();
+            arrive(barriers.q_empty(q_ring.slot));
+            arrive(barriers.dout_empty(dout_ring.slot));
+            q_ring.advance();
+            dout_ring.advance();
+        }
+        //% else
+        // This group's keys have no gradients of scores.
         for (int i = 0; i < steps; i++) {
             mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
             mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
@@ -111,6 +124,7 @@ struct Compute {
         arrive(barriers.v_empty(v_ring.slot));
         k_ring.advance();
         v_ring.advance();
+        //% end -- halves
         arrive(barriers.piece_empty(piece_ring.slot));
         piece_ring.advance();
     }
@@ -118,7 +132,7 @@ struct Compute {
     // The newest dK is complete.
     DEVICE void release_dk(u32 q) const {
         arrive_everywhere(barriers.q_empty(q));
-        //% if alternate then
+        //% if alternate and not budget.halves then
         arrive(barriers.ds_empty((ds_ring.slot + DS_STAGES - 1) % DS_STAGES));
         //% end -- alternate
     }
@@ -132,12 +146,10 @@ struct Compute {
     }
     DEVICE u32 q_tile(u32 slot) const { return shared + Q_OFFSET + slot * QTile::BYTES; }
     DEVICE u32 dout_tile() const { return shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES; }
-    DEVICE u32 k_tile() const {
-        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
-    }
-    DEVICE u32 v_tile() const {
-        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
-    }
+    // This group's first row in buffers of K, V and dS.
+    DEVICE int tile_row() const { return KEY_RINGS == 1 ? part() * GROUP_ROWS : 0; }
+    DEVICE u32 k_tile() const { return shared + K_OFFSET + k_ring.slot * KTile::BYTES + tile_row() * PANEL_PITCH; }
+    DEVICE u32 v_tile() const { return shared + V_OFFSET + v_ring.slot * VTile::BYTES + tile_row() * PANEL_PITCH; }
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return part() * GROUP_ROWS + warp * 16 + lane_index() / 4; }
@@ -239,7 +251,7 @@ struct Compute {
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const int first = part() * GROUP_ROWS + warp * 16;
+        const int first = tile_row() + warp * 16;
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
@@ -301,7 +313,7 @@ struct Compute {
     }
     // dK += dS^T Q.
     DEVICE void issue_dk(u32 ds, u32 q) {
-        const u64 a = DsTile::rows_operand(ds + part() * (GROUP_ROWS * PANEL_PITCH));
+        const u64 a = DsTile::rows_operand(ds + tile_row() * PANEL_PITCH);
         const u64 b = QTile::columns_operand(q_tile(q));
         wgmma_fence();
 #pragma unroll

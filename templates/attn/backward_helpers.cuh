@@ -50,6 +50,11 @@ struct Publisher {
             //% end -- cluster
             piece_slot(ring.slot).owner = alone ? static_cast<int>(ring.slot % GROUPS) : -1;  // slots alternate
             //% end -- alternate
+            //% if budget.halves then
+            const Piece &before = piece_slot((ring.slot + PIECE_SLOTS - 1) % PIECE_SLOTS);
+            for (int group = 0; group < GROUPS; group++)
+                piece_slot(ring.slot).turn[group] = before.turn[group] + (before.concerns(group) ? 1 : 0);
+            //% end -- halves
             mbarrier_arrive(barriers.piece_full(ring.slot));
         }
         warp_sync();
@@ -131,8 +136,10 @@ struct Loader {
     const Barriers barriers;
     Ring<Q_STAGES> q_ring;
     Ring<DOUT_STAGES> dout_ring;
+    //% if not budget.halves then
     Ring<K_STAGES> k_ring;
     Ring<V_STAGES> v_ring;
+    //% end -- halves
 
     DEVICE Loader(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
         : args(a), shared(shared_base), barriers(b) {}
@@ -181,6 +188,35 @@ struct Loader {
         //% end -- cluster
         Tile::load(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
     }
+    //% if budget.halves then
+    // 64 keys for each group that the piece concerns.
+    DEVICE void load_k(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+#pragma unroll
+        for (int group = 0; group < KEY_RINGS; group++) {
+            if (!piece.concerns(group)) continue;
+            const RingPlace<K_STAGES> place = {piece.turn[group]};
+            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.k_full(slot);
+            mbarrier_wait(barriers.k_empty(slot), place.parity() ^ 1);
+            mbarrier_arrive_expect(full, KTile::BYTES);
+            KTile::load(shared + K_OFFSET + slot * KTile::BYTES, args.k, full, s.k_begin,
+                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
+        }
+    }
+    DEVICE void load_v(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+#pragma unroll
+        for (int group = 0; group < KEY_RINGS; group++) {
+            if (!piece.concerns(group)) continue;
+            const RingPlace<V_STAGES> place = {piece.turn[group]};
+            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.v_full(slot);
+            mbarrier_wait(barriers.v_empty(slot), place.parity() ^ 1);
+            mbarrier_arrive_expect(full, VTile::BYTES);
+            VTile::load(shared + V_OFFSET + slot * VTile::BYTES, args.v, full, s.k_begin,
+                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
+        }
+    }
+    //% else
     DEVICE void load_k(const Piece &piece) {
         const Sequence &s = piece.sequence;
         const u32 full = barriers.k_full(k_ring.slot);
@@ -221,6 +257,7 @@ struct Loader {
         return s.k_len;
         //% end -- cluster
     }
+    //% end -- halves
 };
 
 // ---- Roles: turns -----------------------------------------------------------------------------------------------------
