@@ -186,7 +186,7 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 96, 4, 2 -- templates/bwd_sm90.cu; a piece of a pair, or with an owner, has 8 bytes more
+local PIECE_BYTES, TURN_STAGES = 96, 2 -- templates/bwd_sm90.cu; a piece of a pair, with an owner, or with turns, has 8 bytes more each
 
 -- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
 local function share_keys(r)
@@ -223,11 +223,12 @@ function budget.bwd_sm90(r)
   local pair = cluster == 2
   local halves = not wide and not pair -- each compute warpgroup has buffers of its own for K, V and dS
   local slot_keys = halves and GROUP_ROWS or own_keys
+  local piece_slots = halves and 8 or 4 -- groups with buffers of their own work on several short pieces, the loader is ahead of both
   local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
   local small = pair and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
   local function lay(k_stages, v_stages, ds_stages)
     local key_slots = own_keys // slot_keys * (k_stages + v_stages + ds_stages)
-    local rings = r.stages + r.dout_stages + key_slots + PIECE_SLOTS + TURN_STAGES
+    local rings = r.stages + r.dout_stages + key_slots + piece_slots + TURN_STAGES
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, {
       { "k", k_stages * panel_bytes(own_keys, r.head_dim), SWIZZLE },
       pair and { "peer_k", k_stages * panel_bytes(own_keys, r.head_dim // 2), SWIZZLE },
@@ -240,7 +241,7 @@ function budget.bwd_sm90(r)
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
       wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
       fine and { "weights", own_keys * r.tile_m * 2 },
-      { "pieces", PIECE_SLOTS * (PIECE_BYTES + (pair and 8 or 0) + (halves and 8 or 0) + (r.alternate and 8 or 0)) },
+      { "pieces", piece_slots * (PIECE_BYTES + (pair and 8 or 0) + (halves and 8 or 0) + (r.alternate and 8 or 0)) },
       { "work", WORK_BYTES // 2, small },
       pair and { "ticket", 16, small },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (pair and ds_stages + 2 or 0)), small },
@@ -260,6 +261,7 @@ function budget.bwd_sm90(r)
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
   facts.wide, facts.fine_weights, facts.cluster, facts.halves, facts.slot_keys = wide, fine, cluster, halves, slot_keys
+  facts.piece_slots = piece_slots
   facts.whole_weights = whole_weights(r, wide)
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   local dk, dv = r.head_dim, r.head_dim_v

@@ -91,7 +91,7 @@ constexpr int STATISTICS_BYTES = TILE_M * 16;
 constexpr int Q_STAGES = STAGES;
 constexpr int K_STAGES = $(budget.k_stages), V_STAGES = $(budget.v_stages);  // 2: the next piece's are loaded ahead
 constexpr int DS_STAGES = $(budget.ds_stages);  // how far dQ may lag behind, waiting for its turn
-constexpr int TURN_STAGES = 2, PIECE_SLOTS = 4;
+constexpr int TURN_STAGES = 2, PIECE_SLOTS = $(budget.piece_slots);
 constexpr bool KV_REGISTERS = $(budget.kv_registers);  // a group's rows of K and V stay in registers, as operands of A
 constexpr bool SCORES_ACCUMULATE = $(not softcap);     // S begins with the shift
 

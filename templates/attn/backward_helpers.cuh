@@ -3,7 +3,8 @@
 
 // ---- Roles: scheduler -------------------------------------------------------------------------------------------------
 
-constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
+constexpr int LOADS_AHEAD = 2;   // loads that are left when the next piece is drawn: drawing takes about as long
+constexpr int PIECES_AHEAD = 3;  // short pieces that are left when more heads are drawn
 
 // What the schedulers of single blocks and of pairs (backward_pair.cuh) have in common.
 struct Publisher {
@@ -71,7 +72,7 @@ struct Publisher {
 
 //% if budget.cluster == 1 then
 // One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+// would hold back all that wait for their turn after it. (Several heads travel together only where no one waits.) Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
 struct Scheduler : Publisher {
     DEVICE void run() const {
         const ListReader list(args.schedule);
@@ -103,7 +104,7 @@ struct Scheduler : Publisher {
                         {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
                          larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
                          edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1});
+                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == larger(chunk - PIECES_AHEAD, 0)});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
             request_parity ^= 1;
