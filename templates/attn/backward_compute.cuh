@@ -323,10 +323,15 @@ struct Compute {
         wgmma_commit();
     }
 
+    // Through this warp's rows of the next buffer of dS.
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().first_key() + first_row();
-        store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
-        store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
+        const int head = piece().key_head, row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
+        mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
+        const u32 staging =
+            shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (tile_row() + warp * 16) * PANEL_PITCH;
+        store_through(staging, rows_of(args.dv, q.k_batch, q.k_begin, head), row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
+        store_through(staging, rows_of(args.dk, q.k_batch, q.k_begin, head), row, q.k_len, dk,
+                      args.scale / WEIGHT_UNIT);
     }
 };

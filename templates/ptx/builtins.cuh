@@ -63,6 +63,10 @@ DEVICE u32 opaque(u32 value) {
     asm volatile("" : "+r"(value));
     return value;
 }
+DEVICE u64 opaque(u64 value) {
+    asm volatile("" : "+l"(value));
+    return value;
+}
 // A condition that hardly ever holds: what depends on it goes out of the way of loops.
 DEVICE bool unlikely(bool condition) { return __builtin_expect(condition, false); }
 // A value that is the same in all lanes, in a form in which the compiler knows it.

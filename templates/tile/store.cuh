@@ -2,7 +2,9 @@
 // that each stores whole 16 bytes and they 64 bytes side by side.
 
 //% include "attn/element.cuh"
+//% include "tile/panels.cuh"
 //% include "tile/rows.cuh"
+//% include "ptx/warpgroup.cuh"
 
 // Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
 DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
@@ -42,6 +44,43 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
 #pragma unroll
         for (int c = 0; c < COLUMNS; c += 32)
             if (c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line[half][c / 32]);
+    }
+}
+
+// The same for the rows row ... row + 15 of a warp, through 16 rows of a panel in shared memory that are its own, with a fifth of the instructions
+// that trading takes. What it had to do with that memory before, all its lanes have done.
+template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int row, int limit,
+                                               const float (&d)[COUNT], float factor) {
+    using Staged = Panels<64, PANEL_COLUMNS>;
+    constexpr int COLUMNS = COUNT * 2;
+    const int lane = lane_index(), own_row = lane / 8, chunk = lane % 8;
+    u64 to[4];  // addresses, which would be computed at every store again
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = opaque(reinterpret_cast<u64>(out.row(row + own_row + 4 * i) + chunk * 8));
+#pragma unroll
+    for (int panel = 0; panel < COLUMNS; panel += PANEL_COLUMNS) {
+#pragma unroll
+        for (int k = 0; k < PANEL_COLUMNS / 16; k++) {
+            u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int at = panel / 2 + 8 * k + 2 * i;
+                if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+            }
+            if (panel + 16 * k < COLUMNS) stmatrix_x4(Staged::fragment(staging, 0, k), word[0], word[1], word[2], word[3]);
+        }
+        warp_sync();
+        Vector4 line[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int at = 4 * i + own_row;
+            line[i] = load_shared(staging + at * PANEL_PITCH + (chunk ^ (at & 7)) * 16);
+        }
+        warp_sync();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (row + own_row + 4 * i < limit && panel + chunk * 8 < COLUMNS)
+                store(pointer<Vector4>(to[i]) + panel / 8, line[i]);
     }
 }
 
