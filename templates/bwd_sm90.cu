@@ -173,6 +173,9 @@ constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query
 constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of every tile of statistics
 //% end -- not wide
 constexpr int DS_OFFSET = $(budget.offsets.ds);
+//% if budget.halves then
+constexpr int STAGING_OFFSET = $(budget.offsets.staging);  // a panel of dQ on its way out
+//% end -- halves
 //% if budget.cluster == 2 then
 constexpr int PEER_K_OFFSET = $(budget.offsets.peer_k);    // beside each stage of k
 constexpr int PEER_DS_OFFSET = $(budget.offsets.peer_ds);  // the other block's dS, beside each stage of this one's
@@ -206,7 +209,12 @@ static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFS
                   //% else
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
                   DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
+                  //% if budget.halves then
+                  STAGING_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
+                  PIECES_OFFSET - STAGING_OFFSET >= QTile::PANEL_BYTES &&
+                  //% else
                   PIECES_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
+                  //% end -- halves
                   //% end -- wide
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&

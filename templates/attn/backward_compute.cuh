@@ -330,8 +330,8 @@ struct Compute {
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
         const u32 staging =
             shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (tile_row() + warp * 16) * PANEL_PITCH;
-        store_through(staging, rows_of(args.dv, q.k_batch, q.k_begin, head), row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
-        store_through(staging, rows_of(args.dk, q.k_batch, q.k_begin, head), row, q.k_len, dk,
+        store_through(staging, rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
+        store_through(staging, rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk,
                       args.scale / WEIGHT_UNIT);
     }
 };

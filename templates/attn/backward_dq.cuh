@@ -229,12 +229,19 @@ struct Accumulator {
                                            bool first, bool last, float *sum, int column, int real = COLUMNS) const {
         if (last) {
             const Sequence &s = piece.sequence;
+            //% if budget.halves then
+            const int warp = opaque(static_cast<u32>(thread_index())) / WARP % 4;
+            store_through(shared + STAGING_OFFSET + warp * 16 * PANEL_PITCH,
+                          rows_of(args.dq, s.q_batch, s.q_begin, head), column, tile * TILE_M + warp * 16, s.q_len, dq,
+                          args.scale / WEIGHT_UNIT);
+            //% else
             const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
             //% if budget.cluster == 2 then
             if (s.k_len == 0) return;  // nothing is this block's
             //% end -- cluster
             store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
                               args.scale / WEIGHT_UNIT, real);
+            //% end -- halves
             return;
         }
         if (first) {

@@ -47,16 +47,17 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
     }
 }
 
-// The same for the rows row ... row + 15 of a warp, through 16 rows of a panel in shared memory that are its own, with a fifth of the instructions
-// that trading takes. What it had to do with that memory before, all its lanes have done.
-template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int row, int limit,
+// The same for the rows row ... row + 15 of a warp, through 16 rows of a panel in shared memory that are its own, with an eighth of the
+// instructions that trading takes. What the warp had to do with that memory before, all its lanes have done.
+template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int column, int row, int limit,
                                                const float (&d)[COUNT], float factor) {
     using Staged = Panels<64, PANEL_COLUMNS>;
     constexpr int COLUMNS = COUNT * 2;
-    const int lane = lane_index(), own_row = lane / 8, chunk = lane % 8;
+    const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
+    const int own_row = lane / 8, chunk = lane % 8;
     u64 to[4];  // addresses, which would be computed at every store again
 #pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = opaque(reinterpret_cast<u64>(out.row(row + own_row + 4 * i) + chunk * 8));
+    for (int i = 0; i < 4; i++) to[i] = opaque(reinterpret_cast<u64>(out.row(row + own_row + 4 * i) + column + chunk * 8));
 #pragma unroll
     for (int panel = 0; panel < COLUMNS; panel += PANEL_COLUMNS) {
 #pragma unroll
@@ -67,7 +68,7 @@ template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int
                 const int at = panel / 2 + 8 * k + 2 * i;
                 if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
             }
-            if (panel + 16 * k < COLUMNS) stmatrix_x4(Staged::fragment(staging, 0, k), word[0], word[1], word[2], word[3]);
+            stmatrix_x4(Staged::fragment(staging, 0, k), word[0], word[1], word[2], word[3]);
         }
         warp_sync();
         Vector4 line[4];
