@@ -55,9 +55,9 @@ template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int
     constexpr int COLUMNS = COUNT * 2;
     const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
     const int own_row = lane / 8, chunk = lane % 8;
-    u64 to[4];  // addresses, which would be computed at every store again
+    u16 *to[4];  // or each would be computed at every store again
 #pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = opaque(reinterpret_cast<u64>(out.row(row + own_row + 4 * i) + column + chunk * 8));
+    for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + column + chunk * 8);
 #pragma unroll
     for (int panel = 0; panel < COLUMNS; panel += PANEL_COLUMNS) {
 #pragma unroll
@@ -81,7 +81,7 @@ template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (row + own_row + 4 * i < limit && panel + chunk * 8 < COLUMNS)
-                store(pointer<Vector4>(to[i]) + panel / 8, line[i]);
+                store(reinterpret_cast<Vector4 *>(to[i] + panel), line[i]);
     }
 }
 
