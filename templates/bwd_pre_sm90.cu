@@ -25,7 +25,7 @@ $(args_structs())
 //% include "ptx/sync.cuh"
 
 constexpr int PASS_ROWS = THREADS / ROW_LANES;
-constexpr int BATCH = 4;                                               // rows whose loads a thread has under way together
+constexpr int BATCH = 4;  // rows whose loads a thread has under way together
 constexpr int LANE_ROWS = BATCH > ROW_LANES ? BATCH / ROW_LANES : 1;  // of them, those that a lane finishes
 constexpr int PLENTY = 4, MOST_HEADS = 16;  // items for every block, so that several heads may travel as one
 
@@ -95,8 +95,8 @@ DEVICE void write_statistics(const BackwardPreSm90Args &args, const Sequence &s,
             if (lane >= BATCH || base + (i * ROW_LANES + lane) * PASS_ROWS >= count) continue;
             float delta = product[i];
             if (args.dlse.data)
-                delta -= load(float_at(args.dlse, s.q_batch, begin, first_head) +
-                              own_head[i] * args.dlse.head_stride + own_row[i] * args.dlse.row_stride);
+                delta -= load(float_at(args.dlse, s.q_batch, begin, first_head) + own_head[i] * args.dlse.head_stride +
+                              own_row[i] * args.dlse.row_stride);
             store(stats + own_head[i] * args.stat_rows + own_row[i],
                   statistics_row(exponent_shift(own_lse[i], factor), delta));
         }

@@ -40,8 +40,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index),
-          weigher(a.scale, a.softcap), k_ring(group_index), v_ring(group_index), ds_ring(group_index), walk{a.group} {}
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
+          k_ring(group_index), v_ring(group_index), ds_ring(group_index), walk{a.group} {}
 
     DEVICE void run() {
         //% if not softcap then
@@ -328,8 +328,7 @@ struct Compute {
         const Sequence &q = piece().sequence;
         const int head = piece().key_head, row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
-        const u32 staging =
-            shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (tile_row() + warp * 16) * PANEL_PITCH;
+        const u32 staging = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (tile_row() + warp * 16) * PANEL_PITCH;
         store_through(staging, rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
         store_through(staging, rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk,
                       args.scale / WEIGHT_UNIT);

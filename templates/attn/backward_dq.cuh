@@ -28,29 +28,38 @@ struct Accumulator {
             mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
-            //% if budget.halves then
-#pragma unroll
-            for (int half = 0; half < KEY_RINGS; half++)
-                if (piece.concerns(half))
-                    mbarrier_wait(barriers.k_full(slot_of(k_place(piece, half), half)), k_place(piece, half).parity());
-            //% else
-            mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
-            //% end -- halves
+            wait_for_k(piece);
 #pragma unroll 1
             for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
             warp_sync();
-            //% if budget.halves then
-            if (lane_index() == 0) hand_back_k(piece);
-            //% else
-            arrive(barriers.k_empty(k_ring.slot));
-            k_ring.advance();
-            //% end -- halves
+            hand_back_k(piece);
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
     }
 
   private:
+    //% if budget.halves then
+    DEVICE void wait_for_k(const Piece &piece) const {
+#pragma unroll
+        for (int half = 0; half < KEY_RINGS; half++)
+            if (piece.concerns(half))
+                mbarrier_wait(barriers.k_full(slot_of(k_place(piece, half), half)), k_place(piece, half).parity());
+    }
+    // One lane: others may be late, and the piece is gone when all warps have handed it back.
+    DEVICE void hand_back_k(const Piece &piece) const {
+        if (lane_index() != 0) return;
+#pragma unroll
+        for (int half = 0; half < KEY_RINGS; half++)
+            if (piece.concerns(half)) mbarrier_arrive(barriers.k_empty(slot_of(k_place(piece, half), half)));
+    }
+    //% else
+    DEVICE void wait_for_k(const Piece &) const { mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity); }
+    DEVICE void hand_back_k(const Piece &) {
+        arrive(barriers.k_empty(k_ring.slot));
+        k_ring.advance();
+    }
+    //% end -- halves
     DEVICE void step(const Piece &piece, int head, int tile) {
         const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
         float *sum =
@@ -88,12 +97,6 @@ struct Accumulator {
         }
     }
     //% if budget.halves then
-    // One lane: others may be late, and the piece is gone when all warps have handed it back.
-    DEVICE void hand_back_k(const Piece &piece) const {
-#pragma unroll
-        for (int half = 0; half < KEY_RINGS; half++)
-            if (piece.concerns(half)) mbarrier_arrive(barriers.k_empty(slot_of(k_place(piece, half), half)));
-    }
     // A panel over the keys of both halves, or of the owner's.
     template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, int head, int tile,
                                                      bool first, bool last, float *sum) {
@@ -113,8 +116,8 @@ struct Accumulator {
         }
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
-    template <int PANEL, int N> DEVICE void issue_half(float (&dq)[N], const Piece &piece, int half,
-                                                       RingPlace<DS_STAGES> ds_place) const {
+    template <int PANEL, int N>
+    DEVICE void issue_half(float (&dq)[N], const Piece &piece, int half, RingPlace<DS_STAGES> ds_place) const {
         if (PANEL == 0) mbarrier_wait(barriers.ds_full(slot_of(ds_place, half)), ds_place.parity());
         // Positions are the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
         const u32 slot = slot_of(RingPlace<DS_STAGES>{uniform(ds_place.at)}, half);

@@ -99,12 +99,12 @@ struct Scheduler : Publisher {
             const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
+            const int request = larger(chunk - PIECES_AHEAD, 0);
             for (int i = 0; i < chunk; i++)
-                publish(ring,
-                        {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                         larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                         edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == larger(chunk - PIECES_AHEAD, 0)});
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == request});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
             request_parity ^= 1;

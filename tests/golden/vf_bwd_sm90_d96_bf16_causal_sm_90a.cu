@@ -267,9 +267,9 @@ constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
 constexpr int CLUSTER = 1;  // blocks that share a piece
 constexpr int OWN_KEYS = TILE_N / CLUSTER;
-constexpr int SLOT_KEYS = 64;      // of a buffer of K, V or dS
+constexpr int SLOT_KEYS = 64;   // of a buffer of K, V or dS
 constexpr int KEY_RINGS = OWN_KEYS / SLOT_KEYS;  // 2: each compute warpgroup has such buffers of its own
-constexpr int GROUPS = 2;  // compute warpgroups; two more are the dQ warpgroup and the helpers
+constexpr int GROUPS = 2;                        // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
 constexpr int COMPUTE_WARPS = 4 * GROUPS;
 constexpr int COMPUTE_REGISTERS = 208;
@@ -1788,12 +1788,12 @@ struct Scheduler : Publisher {
             const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
+            const int request = larger(chunk - PIECES_AHEAD, 0);
             for (int i = 0; i < chunk; i++)
-                publish(ring,
-                        {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
-                         larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
-                         edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                         work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == larger(chunk - PIECES_AHEAD, 0)});
+                publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
+                               larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
+                               edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
+                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == request});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
             request_parity ^= 1;
@@ -1956,20 +1956,30 @@ struct Accumulator {
             mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
-#pragma unroll
-            for (int half = 0; half < KEY_RINGS; half++)
-                if (piece.concerns(half))
-                    mbarrier_wait(barriers.k_full(slot_of(k_place(piece, half), half)), k_place(piece, half).parity());
+            wait_for_k(piece);
 #pragma unroll 1
             for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
             warp_sync();
-            if (lane_index() == 0) hand_back_k(piece);
+            hand_back_k(piece);
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
     }
 
   private:
+    DEVICE void wait_for_k(const Piece &piece) const {
+#pragma unroll
+        for (int half = 0; half < KEY_RINGS; half++)
+            if (piece.concerns(half))
+                mbarrier_wait(barriers.k_full(slot_of(k_place(piece, half), half)), k_place(piece, half).parity());
+    }
+    // One lane: others may be late, and the piece is gone when all warps have handed it back.
+    DEVICE void hand_back_k(const Piece &piece) const {
+        if (lane_index() != 0) return;
+#pragma unroll
+        for (int half = 0; half < KEY_RINGS; half++)
+            if (piece.concerns(half)) mbarrier_arrive(barriers.k_empty(slot_of(k_place(piece, half), half)));
+    }
     DEVICE void step(const Piece &piece, int head, int tile) {
         const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
         float *sum =
@@ -1990,12 +2000,6 @@ struct Accumulator {
             added_ring.advance();
         }
     }
-    // One lane: others may be late, and the piece is gone when all warps have handed it back.
-    DEVICE void hand_back_k(const Piece &piece) const {
-#pragma unroll
-        for (int half = 0; half < KEY_RINGS; half++)
-            if (piece.concerns(half)) mbarrier_arrive(barriers.k_empty(slot_of(k_place(piece, half), half)));
-    }
     // A panel over the keys of both halves, or of the owner's.
     template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, int head, int tile,
                                                      bool first, bool last, float *sum) {
@@ -2015,8 +2019,8 @@ struct Accumulator {
         }
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
-    template <int PANEL, int N> DEVICE void issue_half(float (&dq)[N], const Piece &piece, int half,
-                                                       RingPlace<DS_STAGES> ds_place) const {
+    template <int PANEL, int N>
+    DEVICE void issue_half(float (&dq)[N], const Piece &piece, int half, RingPlace<DS_STAGES> ds_place) const {
         if (PANEL == 0) mbarrier_wait(barriers.ds_full(slot_of(ds_place, half)), ds_place.parity());
         // Positions are the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
         const u32 slot = slot_of(RingPlace<DS_STAGES>{uniform(ds_place.at)}, half);
@@ -2122,8 +2126,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index),
-          weigher(a.scale, a.softcap), k_ring(group_index), v_ring(group_index), ds_ring(group_index), walk{a.group} {}
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
+          k_ring(group_index), v_ring(group_index), ds_ring(group_index), walk{a.group} {}
 
     DEVICE void run() {
         with_shift[0] = with_shift[1] = shift_ones();
@@ -2326,8 +2330,7 @@ struct Compute {
         const Sequence &q = piece().sequence;
         const int head = piece().key_head, row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
-        const u32 staging =
-            shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (tile_row() + warp * 16) * PANEL_PITCH;
+        const u32 staging = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (tile_row() + warp * 16) * PANEL_PITCH;
         store_through(staging, rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
         store_through(staging, rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk,
                       args.scale / WEIGHT_UNIT);
