@@ -62,8 +62,9 @@ struct Compute {
             first_part = piece().owner < 0 ? group : 0;
             //% end -- alternate
             first_scores();
-            int old_q = -1;
             weigh();
+            int old_q = -1;
+            if constexpr (!KV_REGISTERS) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
             // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
             // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
@@ -171,8 +172,8 @@ struct Compute {
         if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
         issue_scores();
         walk.begin(piece(), part() * GROUP_ROWS);
-        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
         if constexpr (KV_REGISTERS) {
+            mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
             load_rows<VTile>(v_rows, v_tile());
             warp_sync();
             arrive(barriers.v_empty(v_ring.slot));
