@@ -65,8 +65,8 @@ struct Compute {
             weigh();
             int old_q = -1;
             if constexpr (!KV_REGISTERS) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
-            // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
-            // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+                // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
+                // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
             while (walk.step + 1 < steps) step<false>(old_q);
             step<true>(old_q);
@@ -324,14 +324,23 @@ struct Compute {
         wgmma_commit();
     }
 
-    // Through this warp's rows of the next buffer of dS.
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
+        const int head = piece().key_head;
+        const Rows to_dv = rows_of(args.dv, q.k_batch, q.k_begin, head);
+        const Rows to_dk = rows_of(args.dk, q.k_batch, q.k_begin, head);
+        const float dv_factor = 1.0f / WEIGHT_UNIT, dk_factor = args.scale / WEIGHT_UNIT;
+        //% if budget.halves then
+        // Through this warp's rows of the group's next buffer of dS.
+        const int row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
         mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
-        const u32 staging = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + (tile_row() + warp * 16) * PANEL_PITCH;
-        store_through(staging, rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
-        store_through(staging, rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk,
-                      args.scale / WEIGHT_UNIT);
+        const u32 staging = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + warp * 16 * PANEL_PITCH;
+        store_through(staging, to_dv, 0, row, q.k_len, dv, dv_factor);
+        store_through(staging, to_dk, 0, row, q.k_len, dk, dk_factor);
+        //% else
+        const int row = piece().first_key() + first_row();
+        store_accumulator(to_dv, 0, row, q.k_len, dv, dv_factor);
+        store_accumulator(to_dk, 0, row, q.k_len, dk, dk_factor);
+        //% end -- halves
     }
 };
