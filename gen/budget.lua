@@ -239,7 +239,7 @@ function budget.bwd_sm90(r)
       { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
       not wide and { "zeros", r.tile_m * 16 },
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
-      halves and { "staging", panel_bytes(r.tile_m, 64), SWIZZLE }, -- of dQ on its way out
+      halves and { "staging", 3 * 4 * 1024 }, -- 1 KB for each warp that stores rows (templates/tile/store.cuh)
       wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
       fine and { "weights", own_keys * r.tile_m * 2 },
       { "pieces", piece_slots * (PIECE_BYTES + (pair and 8 or 0) + (halves and 8 or 0) + (r.alternate and 8 or 0)) },

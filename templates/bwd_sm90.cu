@@ -174,7 +174,7 @@ constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of ev
 //% end -- not wide
 constexpr int DS_OFFSET = $(budget.offsets.ds);
 //% if budget.halves then
-constexpr int STAGING_OFFSET = $(budget.offsets.staging);  // a panel of dQ on its way out
+constexpr int STAGING_OFFSET = $(budget.offsets.staging);  // of compute and dQ warps, for rows on their way out
 //% end -- halves
 //% if budget.cluster == 2 then
 constexpr int PEER_K_OFFSET = $(budget.offsets.peer_k);    // beside each stage of k
@@ -211,7 +211,7 @@ static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFS
                   DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
                   //% if budget.halves then
                   STAGING_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
-                  PIECES_OFFSET - STAGING_OFFSET >= QTile::PANEL_BYTES &&
+                  PIECES_OFFSET - STAGING_OFFSET >= (COMPUTE_WARPS + 4) * STAGING_BYTES &&
                   //% else
                   PIECES_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
                   //% end -- halves

@@ -331,10 +331,8 @@ struct Compute {
         const Rows to_dk = rows_of(args.dk, q.k_batch, q.k_begin, head);
         const float dv_factor = 1.0f / WEIGHT_UNIT, dk_factor = args.scale / WEIGHT_UNIT;
         //% if budget.halves then
-        // Through this warp's rows of the group's next buffer of dS.
         const int row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
-        mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
-        const u32 staging = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + warp * 16 * PANEL_PITCH;
+        const u32 staging = shared + STAGING_OFFSET + (group * 4 + warp) * STAGING_BYTES;
         store_through(staging, to_dv, 0, row, q.k_len, dv, dv_factor);
         store_through(staging, to_dk, 0, row, q.k_len, dk, dk_factor);
         //% else

@@ -234,7 +234,7 @@ struct Accumulator {
             const Sequence &s = piece.sequence;
             //% if budget.halves then
             const int warp = opaque(static_cast<u32>(thread_index())) / WARP % 4;
-            store_through(shared + STAGING_OFFSET + warp * 16 * PANEL_PITCH,
+            store_through(shared + STAGING_OFFSET + (COMPUTE_WARPS + warp) * STAGING_BYTES,
                           rows_of(args.dq, s.q_batch, s.q_begin, head), column, tile * TILE_M + warp * 16, s.q_len, dq,
                           args.scale / WEIGHT_UNIT);
             //% else

@@ -2,7 +2,6 @@
 // that each stores whole 16 bytes and they 64 bytes side by side.
 
 //% include "attn/element.cuh"
-//% include "tile/panels.cuh"
 //% include "tile/rows.cuh"
 //% include "ptx/warpgroup.cuh"
 
@@ -47,41 +46,44 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
     }
 }
 
-// The same for the rows row ... row + 15 of a warp, through 16 rows of a panel in shared memory that are its own, with an eighth of the
-// instructions that trading takes. What the warp had to do with that memory before, all its lanes have done.
+// The same for the rows row ... row + 15 of a warp, through STAGING_BYTES of shared memory that are its own: eight rows of 64 columns at a time, with
+// an eighth of the instructions that trading takes.
+constexpr int STAGING_BYTES = 8 * 128;
 template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int column, int row, int limit,
                                                const float (&d)[COUNT], float factor) {
-    using Staged = Panels<64, PANEL_COLUMNS>;
     constexpr int COLUMNS = COUNT * 2;
     const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
-    const int own_row = lane / 8, chunk = lane % 8;
-    u16 *to[4];  // or each would be computed at every store again
+    const int own_row = lane / 8, chunk = lane % 8;  // as this lane loads and stores; chunks of a row are swizzled
+    u16 *to[4];                                      // or each would be computed at every store again
 #pragma unroll
     for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + column + chunk * 8);
 #pragma unroll
-    for (int panel = 0; panel < COLUMNS; panel += PANEL_COLUMNS) {
+    for (int part = 0; part < COLUMNS; part += 64) {
 #pragma unroll
-        for (int k = 0; k < PANEL_COLUMNS / 16; k++) {
-            u32 word[4] = {0, 0, 0, 0};
+        for (int half = 0; half < 2; half++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int at = panel / 2 + 8 * k + 2 * i;
-                if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+            for (int c = 0; c < 8; c += 4) {
+                u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int at = (part / 8 + c + i) * 4 + 2 * half;
+                    if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+                }
+                stmatrix_x4(staging + chunk * 128 + ((c + own_row) ^ chunk) * 16, word[0], word[1], word[2], word[3]);
             }
-            stmatrix_x4(Staged::fragment(staging, 0, k), word[0], word[1], word[2], word[3]);
-        }
-        warp_sync();
-        Vector4 line[4];
+            warp_sync();
+            Vector4 line[2];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int at = 4 * i + own_row;
-            line[i] = load_shared(staging + at * PANEL_PITCH + (chunk ^ (at & 7)) * 16);
-        }
-        warp_sync();
+            for (int i = 0; i < 2; i++) {
+                const int at = 4 * i + own_row;
+                line[i] = load_shared(staging + at * 128 + (chunk ^ at) * 16);
+            }
+            warp_sync();
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (row + own_row + 4 * i < limit && panel + chunk * 8 < COLUMNS)
-                store(reinterpret_cast<Vector4 *>(to[i] + panel), line[i]);
+            for (int i = 0; i < 2; i++)
+                if (row + own_row + 8 * half + 4 * i < limit && part + chunk * 8 < COLUMNS)
+                    store(reinterpret_cast<Vector4 *>(to[2 * half + i] + part), line[i]);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //
 //   varflash show --spec 'kernel=bwd_sm90 arch=sm_90a dtype=bf16 head_dim=96 head_dim_v=96 mask=causal softcap=0 tile_m=64 tile_n=128 stages=3 dout_stages=2'
 //
-// Budget: 512 threads, 226712 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
+// Budget: 512 threads, 230808 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
 
 // ---- Contract ---------------------------------------------------------------------------------------------------------
 //
@@ -1331,41 +1331,44 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
     }
 }
 
-// The same for the rows row ... row + 15 of a warp, through 16 rows of a panel in shared memory that are its own, with an eighth of the
-// instructions that trading takes. What the warp had to do with that memory before, all its lanes have done.
+// The same for the rows row ... row + 15 of a warp, through STAGING_BYTES of shared memory that are its own: eight rows of 64 columns at a time, with
+// an eighth of the instructions that trading takes.
+constexpr int STAGING_BYTES = 8 * 128;
 template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int column, int row, int limit,
                                                const float (&d)[COUNT], float factor) {
-    using Staged = Panels<64, PANEL_COLUMNS>;
     constexpr int COLUMNS = COUNT * 2;
     const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
-    const int own_row = lane / 8, chunk = lane % 8;
-    u16 *to[4];  // or each would be computed at every store again
+    const int own_row = lane / 8, chunk = lane % 8;  // as this lane loads and stores; chunks of a row are swizzled
+    u16 *to[4];                                      // or each would be computed at every store again
 #pragma unroll
     for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + column + chunk * 8);
 #pragma unroll
-    for (int panel = 0; panel < COLUMNS; panel += PANEL_COLUMNS) {
+    for (int part = 0; part < COLUMNS; part += 64) {
 #pragma unroll
-        for (int k = 0; k < PANEL_COLUMNS / 16; k++) {
-            u32 word[4] = {0, 0, 0, 0};
+        for (int half = 0; half < 2; half++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int at = panel / 2 + 8 * k + 2 * i;
-                if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+            for (int c = 0; c < 8; c += 4) {
+                u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int at = (part / 8 + c + i) * 4 + 2 * half;
+                    if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+                }
+                stmatrix_x4(staging + chunk * 128 + ((c + own_row) ^ chunk) * 16, word[0], word[1], word[2], word[3]);
             }
-            stmatrix_x4(Staged::fragment(staging, 0, k), word[0], word[1], word[2], word[3]);
-        }
-        warp_sync();
-        Vector4 line[4];
+            warp_sync();
+            Vector4 line[2];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int at = 4 * i + own_row;
-            line[i] = load_shared(staging + at * PANEL_PITCH + (chunk ^ (at & 7)) * 16);
-        }
-        warp_sync();
+            for (int i = 0; i < 2; i++) {
+                const int at = 4 * i + own_row;
+                line[i] = load_shared(staging + at * 128 + (chunk ^ at) * 16);
+            }
+            warp_sync();
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (row + own_row + 4 * i < limit && panel + chunk * 8 < COLUMNS)
-                store(reinterpret_cast<Vector4 *>(to[i] + panel), line[i]);
+            for (int i = 0; i < 2; i++)
+                if (row + own_row + 8 * half + 4 * i < limit && part + chunk * 8 < COLUMNS)
+                    store(reinterpret_cast<Vector4 *>(to[2 * half + i] + part), line[i]);
+        }
     }
 }
 
@@ -1589,10 +1592,10 @@ constexpr int DOUT_OFFSET = 147456;
 constexpr int STATISTICS_OFFSET = 180224;  // of the query tiles in the ring of q
 constexpr int ZEROS_OFFSET = 183296;  // columns 8 ... 15 of every tile of statistics
 constexpr int DS_OFFSET = 184320;
-constexpr int STAGING_OFFSET = 217088;  // a panel of dQ on its way out
-constexpr int PIECES_OFFSET = 225280;
-constexpr int WORK_OFFSET = 226176;
-constexpr int BARRIERS_OFFSET = 226304;
+constexpr int STAGING_OFFSET = 217088;  // of compute and dQ warps, for rows on their way out
+constexpr int PIECES_OFFSET = 229376;
+constexpr int WORK_OFFSET = 230272;
+constexpr int BARRIERS_OFFSET = 230400;
 constexpr int K_SLOTS = KEY_RINGS * K_STAGES, V_SLOTS = KEY_RINGS * V_STAGES, DS_SLOTS = KEY_RINGS * DS_STAGES;
 constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_SLOTS + V_SLOTS + DS_SLOTS + PIECE_SLOTS + TURN_STAGES;
 constexpr int BARRIERS = 2 * RINGS + 1 + (CLUSTER == 2 ? DS_STAGES + 2 : 0);
@@ -1602,10 +1605,10 @@ static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFS
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
                   DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
                   STAGING_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
-                  PIECES_OFFSET - STAGING_OFFSET >= QTile::PANEL_BYTES &&
+                  PIECES_OFFSET - STAGING_OFFSET >= (COMPUTE_WARPS + 4) * STAGING_BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
-                  BARRIERS_OFFSET + 8 * BARRIERS == 226712,
+                  BARRIERS_OFFSET + 8 * BARRIERS == 230808,
               "the kernel and its budget agree");
 
 // A position in a compute warpgroup's ring of N buffers of K, V or dS. Where each group has its own, they take turns in memory.
@@ -2066,7 +2069,7 @@ struct Accumulator {
         if (last) {
             const Sequence &s = piece.sequence;
             const int warp = opaque(static_cast<u32>(thread_index())) / WARP % 4;
-            store_through(shared + STAGING_OFFSET + warp * 16 * PANEL_PITCH,
+            store_through(shared + STAGING_OFFSET + (COMPUTE_WARPS + warp) * STAGING_BYTES,
                           rows_of(args.dq, s.q_batch, s.q_begin, head), column, tile * TILE_M + warp * 16, s.q_len, dq,
                           args.scale / WEIGHT_UNIT);
             return;
@@ -2332,10 +2335,8 @@ struct Compute {
         const Rows to_dv = rows_of(args.dv, q.k_batch, q.k_begin, head);
         const Rows to_dk = rows_of(args.dk, q.k_batch, q.k_begin, head);
         const float dv_factor = 1.0f / WEIGHT_UNIT, dk_factor = args.scale / WEIGHT_UNIT;
-        // Through this warp's rows of the group's next buffer of dS.
         const int row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
-        mbarrier_wait(barriers.ds_empty(ds_ring.slot), ds_ring.parity ^ 1);
-        const u32 staging = shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES + warp * 16 * PANEL_PITCH;
+        const u32 staging = shared + STAGING_OFFSET + (group * 4 + warp) * STAGING_BYTES;
         store_through(staging, to_dv, 0, row, q.k_len, dv, dv_factor);
         store_through(staging, to_dk, 0, row, q.k_len, dk, dk_factor);
     }
