@@ -42,8 +42,10 @@ DEVICE void add_lanes(float (&x)[BATCH]) {
         if (count == 1) continue;
         count /= 2;
 #pragma unroll
-        for (int i = 0; i < count; i++)
-            x[i] = (odd ? x[2 * i + 1] : x[2 * i]) + shuffle_xor(odd ? x[2 * i] : x[2 * i + 1], distance);
+        for (int i = 0; i < count; i++) {
+            const float first = x[i + i], second = x[i + i + 1];
+            x[i] = (odd ? second : first) + shuffle_xor(odd ? first : second, distance);
+        }
     }
 }
 

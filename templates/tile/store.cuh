@@ -54,9 +54,10 @@ template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int
     constexpr int COLUMNS = COUNT * 2;
     const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
     const int own_row = lane / 8, chunk = lane % 8;  // as this lane loads and stores; chunks of a row are swizzled
-    u16 *to[4];                                      // or each would be computed at every store again
+    const int own_column = column + chunk * 8;
+    u16 *to[4];  // or each would be computed at every store again
 #pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + column + chunk * 8);
+    for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + own_column);
 #pragma unroll
     for (int part = 0; part < COLUMNS; part += 64) {
 #pragma unroll
