@@ -30,9 +30,12 @@ struct Accumulator {
             if (piece.steps == 0) break;
             wait_for_k(piece);
 #pragma unroll 1
-            for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
+            for (int i = 0; i < piece.steps; i++) step(piece, i);
             warp_sync();
-            hand_back_k(piece);
+            //% if not budget.halves then
+            arrive(barriers.k_empty(k_ring.slot));
+            k_ring.advance();
+            //% end -- halves
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
@@ -55,12 +58,9 @@ struct Accumulator {
     }
     //% else
     DEVICE void wait_for_k(const Piece &) const { mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity); }
-    DEVICE void hand_back_k(const Piece &) {
-        arrive(barriers.k_empty(k_ring.slot));
-        k_ring.advance();
-    }
     //% end -- halves
-    DEVICE void step(const Piece &piece, int head, int tile) {
+    DEVICE void step(const Piece &piece, int i) {
+        const int head = piece.head(i, args.group), tile = piece.tile(i, args.group);
         const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
@@ -77,8 +77,9 @@ struct Accumulator {
         //% elseif budget.halves then
         const int lead = piece.concerns(0) ? 0 : 1;
         const bool both = piece.shared();
-        panel_of_halves<0>(piece, lead, both, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 1) panel_of_halves<1>(piece, lead, both, head, tile, first, last, sum);
+        const bool ending = i + 1 == piece.steps;
+        panel_of_halves<0>(piece, lead, both, ending, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel_of_halves<1>(piece, lead, both, ending, head, tile, first, last, sum);
         //% else
         own_panels(piece, head, tile, first, last, sum);
         //% end -- cluster
@@ -97,9 +98,9 @@ struct Accumulator {
         }
     }
     //% if budget.halves then
-    // A panel over the keys of both halves, or of the owner's.
-    template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, int head, int tile,
-                                                     bool first, bool last, float *sum) {
+    // A panel over the keys of both halves, or of the owner's. ending: in the piece's last step, behind whose products K is handed back.
+    template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, bool ending, int head,
+                                                     int tile, bool first, bool last, float *sum) {
         constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
         float dq[COLUMNS / 2];
         sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
@@ -113,6 +114,7 @@ struct Accumulator {
 #pragma unroll
             for (int half = 0; half < KEY_RINGS; half++)
                 if (both || half == lead) arrive(barriers.ds_empty(slot_of(ds_places[half], half)));
+            if (ending) hand_back_k(piece);
         }
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }

@@ -1962,9 +1962,8 @@ struct Accumulator {
             if (piece.steps == 0) break;
             wait_for_k(piece);
 #pragma unroll 1
-            for (int i = 0; i < piece.steps; i++) step(piece, piece.head(i, args.group), piece.tile(i, args.group));
+            for (int i = 0; i < piece.steps; i++) step(piece, i);
             warp_sync();
-            hand_back_k(piece);
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
@@ -1984,7 +1983,8 @@ struct Accumulator {
         for (int half = 0; half < KEY_RINGS; half++)
             if (piece.concerns(half)) mbarrier_arrive(barriers.k_empty(slot_of(k_place(piece, half), half)));
     }
-    DEVICE void step(const Piece &piece, int head, int tile) {
+    DEVICE void step(const Piece &piece, int i) {
+        const int head = piece.head(i, args.group), tile = piece.tile(i, args.group);
         const bool first = piece.first(tile, args.group), last = piece.last(tile, args.group);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
@@ -1992,8 +1992,9 @@ struct Accumulator {
         if (last && !first) wait_turn();  // all others have added
         const int lead = piece.concerns(0) ? 0 : 1;
         const bool both = piece.shared();
-        panel_of_halves<0>(piece, lead, both, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 1) panel_of_halves<1>(piece, lead, both, head, tile, first, last, sum);
+        const bool ending = i + 1 == piece.steps;
+        panel_of_halves<0>(piece, lead, both, ending, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel_of_halves<1>(piece, lead, both, ending, head, tile, first, last, sum);
 #pragma unroll
         for (int half = 0; half < KEY_RINGS; half++)
             if (both || half == lead) ds_places[half].advance();
@@ -2004,9 +2005,9 @@ struct Accumulator {
             added_ring.advance();
         }
     }
-    // A panel over the keys of both halves, or of the owner's.
-    template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, int head, int tile,
-                                                     bool first, bool last, float *sum) {
+    // A panel over the keys of both halves, or of the owner's. ending: in the piece's last step, behind whose products K is handed back.
+    template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, bool ending, int head,
+                                                     int tile, bool first, bool last, float *sum) {
         constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
         float dq[COLUMNS / 2];
         sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
@@ -2020,6 +2021,7 @@ struct Accumulator {
 #pragma unroll
             for (int half = 0; half < KEY_RINGS; half++)
                 if (both || half == lead) arrive(barriers.ds_empty(slot_of(ds_places[half], half)));
+            if (ending) hand_back_k(piece);
         }
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
