@@ -163,6 +163,11 @@ test("bwd_sm90: what is accepted fits a block of 512 threads, what is refused sa
     equal(2 * facts.compute_registers + facts.dq_registers + facts.helper_registers, 4 * facts.registers)
     assert(facts.wide or (r.head_dim + r.head_dim_v) // 2 + 48 < facts.compute_registers)
     equal(facts.cluster, (r.tile_n == 256 or r.tile_n == 128 and math.max(r.head_dim, r.head_dim_v) > 128) and 2 or 1)
+    equal(facts.halves, not facts.wide and facts.cluster == 1)
+    equal(facts.slot_keys, (facts.halves or facts.wide) and 64 or 128)
+    for _, map in ipairs(facts.maps) do
+      equal(map.rows, (map.operand == "k" or map.operand == "v") and facts.slot_keys or r.tile_m)
+    end
     local free = 0
     for _, region in ipairs(facts.regions) do
       assert(region.offset % (region[3] or 128) == 0 and region.offset >= free, region[1])
