@@ -221,9 +221,11 @@ function budget.bwd_sm90(r)
       BACKWARD_REGISTERS.compute)
   end
   local pair = cluster == 2
-  local halves = not wide and not pair -- each compute warpgroup has buffers of its own for K, V and dS
-  local slot_keys = halves and GROUP_ROWS or own_keys
-  local piece_slots = halves and 8 or 4 -- groups with buffers of their own work on several short pieces, the loader is ahead of both
+  if r.group_buffers and (wide or pair or not r.alternate) then
+    return nil, name .. ": buffers are a group's where groups alternate, and blocks are alone with 128 keys; group_buffers=0"
+  end
+  local slot_keys = r.group_buffers and GROUP_ROWS or own_keys
+  local piece_slots = r.group_buffers and 8 or 4 -- groups with buffers of their own work on several short pieces, the loader is ahead of both
   local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
   local small = pair and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
   local function lay(k_stages, v_stages, ds_stages)
@@ -239,10 +241,10 @@ function budget.bwd_sm90(r)
       { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
       not wide and { "zeros", r.tile_m * 16 },
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
-      halves and { "staging", 3 * 4 * 1024 }, -- 1 KB for each warp that stores rows (templates/tile/store.cuh)
+      r.group_buffers and { "staging", 3 * 4 * 1024 }, -- 1 KB for each warp that stores rows (templates/tile/store.cuh)
       wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
       fine and { "weights", own_keys * r.tile_m * 2 },
-      { "pieces", piece_slots * ((PIECE_BYTES + (pair and 8 or 0) + (halves and 8 or 0) + (r.alternate and 4 or 0) + 7) // 8 * 8) },
+      { "pieces", piece_slots * ((PIECE_BYTES + (pair and 8 or 0) + (r.group_buffers and 8 or 0) + (r.alternate and 4 or 0) + 7) // 8 * 8) },
       { "work", WORK_BYTES // 2, small },
       pair and { "ticket", 16, small },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (pair and ds_stages + 2 or 0)), small },
@@ -261,7 +263,7 @@ function budget.bwd_sm90(r)
   facts.k_stages, facts.v_stages, facts.ds_stages, facts.dout_stages = k_stages, v_stages, ds_stages, r.dout_stages
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
-  facts.wide, facts.fine_weights, facts.cluster, facts.halves, facts.slot_keys = wide, fine, cluster, halves, slot_keys
+  facts.wide, facts.fine_weights, facts.cluster, facts.slot_keys = wide, fine, cluster, slot_keys
   facts.piece_slots = piece_slots
   facts.whole_weights = whole_weights(r, wide)
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64

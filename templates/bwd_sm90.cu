@@ -133,9 +133,9 @@ struct Piece {
     //% if alternate then
     int owner;  // the group that computes all of it, because its keys are only 64; -1: both, 64 each
     //% end -- alternate
-    //% if budget.halves then
+    //% if group_buffers then
     u32 turn[GROUPS];  // pieces that have concerned each group before: places in the rings of K and V
-    //% end -- halves
+    //% end -- group_buffers
 
     // This block's first key.
     DEVICE int first_key() const {
@@ -145,24 +145,12 @@ struct Piece {
         return block * TILE_N;
         //% end -- cluster
     }
-    //% if budget.halves then
+    //% if group_buffers then
     // Whether a compute warpgroup has keys of it; the first of them, in the piece.
-    DEVICE bool concerns(int group) const {
-        //% if alternate then
-        return owner != 1 - group;
-        //% else
-        return true;
-        //% end -- alternate
-    }
+    DEVICE bool concerns(int group) const { return owner != 1 - group; }
     DEVICE bool shared() const { return concerns(0) && concerns(1); }
-    DEVICE int first_row(int group) const {
-        //% if alternate then
-        return owner < 0 ? group * GROUP_ROWS : 0;
-        //% else
-        return group * GROUP_ROWS;
-        //% end -- alternate
-    }
-    //% end -- halves
+    DEVICE int first_row(int group) const { return owner < 0 ? group * GROUP_ROWS : 0; }
+    //% end -- group_buffers
     // Whether this key tile is the first, the last that adds to dQ of a query tile.
     DEVICE bool first(int of_tile) const { return ascending ? of_tile >= unseen_before : of_tile < unseen_after; }
     DEVICE bool last(int of_tile) const { return ascending ? of_tile < unseen_after : of_tile >= unseen_before; }
@@ -199,9 +187,9 @@ constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query
 constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of every tile of statistics
 //% end -- not wide
 constexpr int DS_OFFSET = $(budget.offsets.ds);
-//% if budget.halves then
+//% if group_buffers then
 constexpr int STAGING_OFFSET = $(budget.offsets.staging);  // of compute and dQ warps, for rows on their way out
-//% end -- halves
+//% end -- group_buffers
 //% if budget.cluster == 2 then
 constexpr int PEER_K_OFFSET = $(budget.offsets.peer_k);    // beside each stage of k
 constexpr int PEER_DS_OFFSET = $(budget.offsets.peer_ds);  // the other block's dS, beside each stage of this one's
@@ -235,12 +223,12 @@ static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFS
                   //% else
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
                   DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
-                  //% if budget.halves then
+                  //% if group_buffers then
                   STAGING_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
                   PIECES_OFFSET - STAGING_OFFSET >= (COMPUTE_WARPS + 4) * STAGING_BYTES &&
                   //% else
                   PIECES_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
-                  //% end -- halves
+                  //% end -- group_buffers
                   //% end -- wide
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
@@ -341,7 +329,7 @@ struct Barriers {
         init_ring(v_full(0), v_empty(0), V_STAGES, 1, 4);
         init_ring(ds_full(0), ds_empty(0), DS_STAGES, 4, COMPUTE_WARPS + CLUSTER * 4);
         init_ring(p_full(), p_empty(), 1, 4, COMPUTE_WARPS);
-        //% elseif budget.halves then
+        //% elseif group_buffers then
         init_ring(v_full(0), v_empty(0), V_SLOTS, 1, 4);
         init_ring(ds_full(0), ds_empty(0), DS_SLOTS, 4, 4);
         //% else
@@ -397,14 +385,12 @@ $(kernel) $(entry)(PARAMETER BackwardSm90Args args) {
     allow_successor();
     if (thread_index() == 0) {
         barriers.initialise();
-        //% if budget.halves then
+        //% if group_buffers then
         // As if a piece that concerned both groups had brought them to their turn 0.
         Piece &before = piece_slot(PIECE_SLOTS - 1);
         for (int i = 0; i < GROUPS; i++) before.turn[i] = ~0u;
-        //% if alternate then
         before.owner = -1;
-        //% end -- alternate
-        //% end -- halves
+        //% end -- group_buffers
         prefetch_tensor_map(args.q);
         prefetch_tensor_map(args.k);
         prefetch_tensor_map(args.v);

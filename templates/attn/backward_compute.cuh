@@ -88,7 +88,7 @@ struct Compute {
     // A piece that is the other group's: what both groups read is handed on as if it had been read. Each buffer is waited for first, so that no
     // arrival falls into the phase before.
     DEVICE void pass_by(int steps) {
-        //% if budget.halves then
+        //% if group_buffers then
 #pragma unroll 1
         for (int i = 0; i < steps; i++) {
             mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
@@ -126,7 +126,7 @@ struct Compute {
         arrive(barriers.v_empty(v_ring.slot));
         k_ring.advance();
         v_ring.advance();
-        //% end -- halves
+        //% end -- group_buffers
         arrive(barriers.piece_empty(piece_ring.slot));
         piece_ring.advance();
     }
@@ -134,7 +134,7 @@ struct Compute {
     // The newest dK, if there is one, is complete.
     DEVICE void release_dk(int q, bool any) const {
         arrive_everywhere(barriers.q_empty(q), any);
-        //% if alternate and not budget.halves then
+        //% if alternate and not group_buffers then
         arrive(barriers.ds_empty((ds_ring.slot + DS_STAGES - 1) % DS_STAGES), any);
         //% end -- alternate
     }
@@ -337,7 +337,7 @@ struct Compute {
         const Rows to_dv = rows_of(args.dv, q.k_batch, q.k_begin, head);
         const Rows to_dk = rows_of(args.dk, q.k_batch, q.k_begin, head);
         const float dv_factor = 1.0f / WEIGHT_UNIT, dk_factor = args.scale / WEIGHT_UNIT;
-        //% if budget.halves then
+        //% if group_buffers then
         const int row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
         const u32 staging = shared + STAGING_OFFSET + (group * 4 + warp) * STAGING_BYTES;
         store_through(staging, to_dv, 0, row, q.k_len, dv, dv_factor);
@@ -346,6 +346,6 @@ struct Compute {
         const int row = piece().first_key() + first_row();
         store_accumulator(to_dv, 0, row, q.k_len, dv, dv_factor);
         store_accumulator(to_dk, 0, row, q.k_len, dk, dk_factor);
-        //% end -- halves
+        //% end -- group_buffers
     }
 };

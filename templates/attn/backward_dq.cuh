@@ -10,12 +10,12 @@ struct Accumulator {
     const BackwardSm90Args &args;
     const u32 shared;
     const Barriers barriers;
-    //% if budget.halves then
+    //% if group_buffers then
     RingPlace<DS_STAGES> ds_places[KEY_RINGS];
     //% else
     Ring<DS_STAGES> ds_ring;
     Ring<K_STAGES> k_ring;
-    //% end -- halves
+    //% end -- group_buffers
     RingPlace<TURN_STAGES> turn_ring, added_ring;
     static constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;  // of eight columns of a tile
 
@@ -33,17 +33,17 @@ struct Accumulator {
 #pragma unroll 1
             for (steps.begin(piece); steps.left > 0; steps.advance(args.group)) step(piece, steps);
             warp_sync();
-            //% if not budget.halves then
+            //% if not group_buffers then
             arrive(barriers.k_empty(k_ring.slot));
             k_ring.advance();
-            //% end -- halves
+            //% end -- group_buffers
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
     }
 
   private:
-    //% if budget.halves then
+    //% if group_buffers then
     DEVICE void wait_for_k(const Piece &piece) const {
 #pragma unroll
         for (int half = 0; half < KEY_RINGS; half++)
@@ -59,7 +59,7 @@ struct Accumulator {
     }
     //% else
     DEVICE void wait_for_k(const Piece &) const { mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity); }
-    //% end -- halves
+    //% end -- group_buffers
     DEVICE void step(const Piece &piece, const Steps &steps) {
         const int head = steps.head(piece, args.group), tile = steps.tile;
         const bool first = piece.first(tile), last = piece.last(tile);
@@ -75,7 +75,7 @@ struct Accumulator {
         } else {
             own_panels(piece, head, tile, first, last, sum);
         }
-        //% elseif budget.halves then
+        //% elseif group_buffers then
         const int lead = piece.concerns(0) ? 0 : 1;
         const bool both = piece.shared();
         const bool ending = steps.left == 1;
@@ -84,13 +84,13 @@ struct Accumulator {
         //% else
         own_panels(piece, head, tile, first, last, sum);
         //% end -- cluster
-        //% if budget.halves then
+        //% if group_buffers then
 #pragma unroll
         for (int half = 0; half < KEY_RINGS; half++)
             if (both || half == lead) ds_places[half].advance();
         //% else
         ds_ring.advance();
-        //% end -- halves
+        //% end -- group_buffers
         if (!last) {
             mbarrier_wait(barriers.added(added_ring.slot()), added_ring.parity() ^ 1);
             warp_sync();
@@ -98,7 +98,7 @@ struct Accumulator {
             added_ring.advance();
         }
     }
-    //% if budget.halves then
+    //% if group_buffers then
     // A panel over the keys of both halves, or of the owner's. ending: in the piece's last step, behind whose products K is handed back.
     template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, bool ending, int head,
                                                      int tile, bool first, bool last, float *sum) {
@@ -166,7 +166,7 @@ struct Accumulator {
         if (PANEL == QTile::COUNT - 1) arrive_everywhere(barriers.ds_empty(ds_ring.slot));
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
-    //% end -- halves
+    //% end -- group_buffers
     //% if budget.cluster == 2 then
     // This block's columns of a panel over the keys of both blocks, its own first.
     template <int PANEL>
@@ -235,7 +235,7 @@ struct Accumulator {
                                            bool first, bool last, float *sum, int column, int real = COLUMNS) const {
         if (last) {
             const Sequence &s = piece.sequence;
-            //% if budget.halves then
+            //% if group_buffers then
             const int warp = opaque(static_cast<u32>(thread_index())) / WARP % 4;
             store_through(shared + STAGING_OFFSET + (COMPUTE_WARPS + warp) * STAGING_BYTES,
                           rows_of(args.dq, s.q_batch, s.q_begin, head), column, tile * TILE_M + warp * 16, s.q_len, dq,
@@ -247,7 +247,7 @@ struct Accumulator {
             //% end -- cluster
             store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
                               args.scale / WEIGHT_UNIT, real);
-            //% end -- halves
+            //% end -- group_buffers
             return;
         }
         if (first) {

@@ -59,11 +59,11 @@ struct Publisher {
             //% end -- cluster
             piece_slot(ring.slot).owner = alone ? static_cast<int>(ring.slot % GROUPS) : -1;  // slots alternate
             //% end -- alternate
-            //% if budget.halves then
+            //% if group_buffers then
             const Piece &before = piece_slot((ring.slot + PIECE_SLOTS - 1) % PIECE_SLOTS);
             for (int group = 0; group < GROUPS; group++)
                 piece_slot(ring.slot).turn[group] = before.turn[group] + (before.concerns(group) ? 1 : 0);
-            //% end -- halves
+            //% end -- group_buffers
             mbarrier_arrive(barriers.piece_full(ring.slot));
         }
         warp_sync();
@@ -148,10 +148,10 @@ struct Loader {
     const Barriers barriers;
     Ring<Q_STAGES> q_ring;
     Ring<DOUT_STAGES> dout_ring;
-    //% if not budget.halves then
+    //% if not group_buffers then
     Ring<K_STAGES> k_ring;
     Ring<V_STAGES> v_ring;
-    //% end -- halves
+    //% end -- group_buffers
 
     DEVICE Loader(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
         : args(a), shared(shared_base), barriers(b) {}
@@ -200,7 +200,7 @@ struct Loader {
         //% end -- cluster
         Tile::load(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
     }
-    //% if budget.halves then
+    //% if group_buffers then
     // 64 keys for each group that the piece concerns.
     DEVICE void load_k(const Piece &piece) {
         const Sequence &s = piece.sequence;
@@ -269,7 +269,7 @@ struct Loader {
         return s.k_len;
         //% end -- cluster
     }
-    //% end -- halves
+    //% end -- group_buffers
 };
 
 // ---- Roles: turns -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 //
 //   varflash show --spec 'kernel=bwd_sm90 arch=sm_90a dtype=bf16 head_dim=96 head_dim_v=96 mask=causal softcap=0 tile_m=64 tile_n=128 stages=3 dout_stages=2'
 //
-// Budget: 512 threads, 230808 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
+// Budget: 512 threads, 217992 bytes of shared memory, 1 blocks per SM, 128 registers per thread.
 
 // ---- Contract ---------------------------------------------------------------------------------------------------------
 //
@@ -272,12 +272,13 @@ constexpr int TILE_N = 128;  // rows of k in a tile
 constexpr int STAGES = 3;  // tiles in flight between global memory and the products
 constexpr int DOUT_STAGES = 2;  // tiles of the output's gradient in flight
 constexpr bool ALTERNATE = false;  // the backward's warpgroups take pieces of up to 64 keys in turns, one each, instead of both one
+constexpr bool GROUP_BUFFERS = false;  // the backward's warpgroups have buffers of their own for k, v and dS, 64 keys each: faster for short sequences
 
 constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
 constexpr int CLUSTER = 1;  // blocks that share a piece
 constexpr int OWN_KEYS = TILE_N / CLUSTER;
-constexpr int SLOT_KEYS = 64;   // of a buffer of K, V or dS
+constexpr int SLOT_KEYS = 128;   // of a buffer of K, V or dS
 constexpr int KEY_RINGS = OWN_KEYS / SLOT_KEYS;  // 2: each compute warpgroup has such buffers of its own
 constexpr int GROUPS = 2;                        // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
@@ -1590,7 +1591,7 @@ constexpr int STATISTICS_BYTES = TILE_M * 16;
 constexpr int Q_STAGES = STAGES;
 constexpr int K_STAGES = 2, V_STAGES = 1;  // 2: the next piece's are loaded ahead
 constexpr int DS_STAGES = 2;  // how far dQ may lag behind, waiting for its turn
-constexpr int TURN_STAGES = 2, PIECE_SLOTS = 8;
+constexpr int TURN_STAGES = 2, PIECE_SLOTS = 4;
 constexpr bool KV_REGISTERS = false;  // a group's rows of K and V stay in registers, as operands of A
 constexpr bool SCORES_ACCUMULATE = true;     // S begins with the shift
 
@@ -1619,19 +1620,10 @@ struct Piece {
     int steps;                     // over all heads of the group; 0: no work is left
     int request;                   // 1: the loader asks for more work when it is through with this
     int ascending;                 // 1: key tiles add to dQ in ascending order
-    u32 turn[GROUPS];  // pieces that have concerned each group before: places in the rings of K and V
 
     // This block's first key.
     DEVICE int first_key() const {
         return block * TILE_N;
-    }
-    // Whether a compute warpgroup has keys of it; the first of them, in the piece.
-    DEVICE bool concerns(int group) const {
-        return true;
-    }
-    DEVICE bool shared() const { return concerns(0) && concerns(1); }
-    DEVICE int first_row(int group) const {
-        return group * GROUP_ROWS;
     }
     // Whether this key tile is the first, the last that adds to dQ of a query tile.
     DEVICE bool first(int of_tile) const { return ascending ? of_tile >= unseen_before : of_tile < unseen_after; }
@@ -1667,10 +1659,9 @@ constexpr int DOUT_OFFSET = 147456;
 constexpr int STATISTICS_OFFSET = 180224;  // of the query tiles in the ring of q
 constexpr int ZEROS_OFFSET = 183296;  // columns 8 ... 15 of every tile of statistics
 constexpr int DS_OFFSET = 184320;
-constexpr int STAGING_OFFSET = 217088;  // of compute and dQ warps, for rows on their way out
-constexpr int PIECES_OFFSET = 229376;
-constexpr int WORK_OFFSET = 230272;
-constexpr int BARRIERS_OFFSET = 230400;
+constexpr int PIECES_OFFSET = 217088;
+constexpr int WORK_OFFSET = 217600;
+constexpr int BARRIERS_OFFSET = 217728;
 constexpr int K_SLOTS = KEY_RINGS * K_STAGES, V_SLOTS = KEY_RINGS * V_STAGES, DS_SLOTS = KEY_RINGS * DS_STAGES;
 constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_SLOTS + V_SLOTS + DS_SLOTS + PIECE_SLOTS + TURN_STAGES;
 constexpr int BARRIERS = 2 * RINGS + 1 + (CLUSTER == 2 ? DS_STAGES + 2 : 0);
@@ -1679,11 +1670,10 @@ static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFS
                   STATISTICS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
                   DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
-                  STAGING_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
-                  PIECES_OFFSET - STAGING_OFFSET >= (COMPUTE_WARPS + 4) * STAGING_BYTES &&
+                  PIECES_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
-                  BARRIERS_OFFSET + 8 * BARRIERS == 230808,
+                  BARRIERS_OFFSET + 8 * BARRIERS == 217992,
               "the kernel and its budget agree");
 
 // A position in a compute warpgroup's ring of N buffers of K, V or dS. Where each group has its own, they take turns in memory.
@@ -1767,8 +1757,8 @@ struct Barriers {
         init_ring(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         init_ring(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         init_ring(k_full(0), k_empty(0), K_SLOTS, 1, 4);
-        init_ring(v_full(0), v_empty(0), V_SLOTS, 1, 4);
-        init_ring(ds_full(0), ds_empty(0), DS_SLOTS, 4, 4);
+        init_ring(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
+        init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
         init_ring(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         init_ring(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
@@ -1834,9 +1824,6 @@ struct Publisher {
         if (lane_index() == 0) {
             mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
             piece_slot(ring.slot) = piece;
-            const Piece &before = piece_slot((ring.slot + PIECE_SLOTS - 1) % PIECE_SLOTS);
-            for (int group = 0; group < GROUPS; group++)
-                piece_slot(ring.slot).turn[group] = before.turn[group] + (before.concerns(group) ? 1 : 0);
             mbarrier_arrive(barriers.piece_full(ring.slot));
         }
         warp_sync();
@@ -1919,6 +1906,8 @@ struct Loader {
     const Barriers barriers;
     Ring<Q_STAGES> q_ring;
     Ring<DOUT_STAGES> dout_ring;
+    Ring<K_STAGES> k_ring;
+    Ring<V_STAGES> v_ring;
 
     DEVICE Loader(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
         : args(a), shared(shared_base), barriers(b) {}
@@ -1961,32 +1950,27 @@ struct Loader {
         const Sequence &s = piece.sequence;
         Tile::load(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
     }
-    // 64 keys for each group that the piece concerns.
     DEVICE void load_k(const Piece &piece) {
         const Sequence &s = piece.sequence;
-#pragma unroll
-        for (int group = 0; group < KEY_RINGS; group++) {
-            if (!piece.concerns(group)) continue;
-            const RingPlace<K_STAGES> place = {piece.turn[group]};
-            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.k_full(slot);
-            mbarrier_wait(barriers.k_empty(slot), place.parity() ^ 1);
-            mbarrier_arrive_expect(full, KTile::BYTES);
-            KTile::load(shared + K_OFFSET + slot * KTile::BYTES, args.k, full, s.k_begin,
-                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
-        }
+        const u32 full = barriers.k_full(k_ring.slot);
+        mbarrier_wait(barriers.k_empty(k_ring.slot), k_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, KTile::BYTES);
+        KTile::load(shared + K_OFFSET + k_ring.slot * KTile::BYTES, args.k, full, s.k_begin, piece.first_key(),
+                    key_limit(s), piece.key_head, s.k_batch);
+        k_ring.advance();
     }
     DEVICE void load_v(const Piece &piece) {
         const Sequence &s = piece.sequence;
-#pragma unroll
-        for (int group = 0; group < KEY_RINGS; group++) {
-            if (!piece.concerns(group)) continue;
-            const RingPlace<V_STAGES> place = {piece.turn[group]};
-            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.v_full(slot);
-            mbarrier_wait(barriers.v_empty(slot), place.parity() ^ 1);
-            mbarrier_arrive_expect(full, VTile::BYTES);
-            VTile::load(shared + V_OFFSET + slot * VTile::BYTES, args.v, full, s.k_begin,
-                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
-        }
+        const u32 full = barriers.v_full(v_ring.slot);
+        mbarrier_wait(barriers.v_empty(v_ring.slot), v_ring.parity ^ 1);
+        mbarrier_arrive_expect(full, VTile::BYTES);
+        VTile::load(shared + V_OFFSET + v_ring.slot * VTile::BYTES, args.v, full, s.k_begin, piece.first_key(),
+                    key_limit(s), piece.key_head, s.k_batch);
+        v_ring.advance();
+    }
+    // A block without keys of its own (k_len 0) loads one that is never looked at.
+    static DEVICE int key_limit(const Sequence &s) {
+        return s.k_len;
     }
 };
 
@@ -2037,7 +2021,8 @@ struct Accumulator {
     const BackwardSm90Args &args;
     const u32 shared;
     const Barriers barriers;
-    RingPlace<DS_STAGES> ds_places[KEY_RINGS];
+    Ring<DS_STAGES> ds_ring;
+    Ring<K_STAGES> k_ring;
     RingPlace<TURN_STAGES> turn_ring, added_ring;
     static constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;  // of eight columns of a tile
 
@@ -2055,25 +2040,15 @@ struct Accumulator {
 #pragma unroll 1
             for (steps.begin(piece); steps.left > 0; steps.advance(args.group)) step(piece, steps);
             warp_sync();
+            arrive(barriers.k_empty(k_ring.slot));
+            k_ring.advance();
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
     }
 
   private:
-    DEVICE void wait_for_k(const Piece &piece) const {
-#pragma unroll
-        for (int half = 0; half < KEY_RINGS; half++)
-            if (piece.concerns(half))
-                mbarrier_wait(barriers.k_full(slot_of(k_place(piece, half), half)), k_place(piece, half).parity());
-    }
-    // One lane: others may be late, and the piece is gone when all warps have handed it back.
-    DEVICE void hand_back_k(const Piece &piece) const {
-        if (lane_index() != 0) return;
-#pragma unroll
-        for (int half = 0; half < KEY_RINGS; half++)
-            if (piece.concerns(half)) mbarrier_arrive(barriers.k_empty(slot_of(k_place(piece, half), half)));
-    }
+    DEVICE void wait_for_k(const Piece &) const { mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity); }
     DEVICE void step(const Piece &piece, const Steps &steps) {
         const int head = steps.head(piece, args.group), tile = steps.tile;
         const bool first = piece.first(tile), last = piece.last(tile);
@@ -2081,14 +2056,8 @@ struct Accumulator {
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
             accumulator_element(thread_index() / WARP % 4, 0);
         if (last && !first) wait_turn();  // all others have added
-        const int lead = piece.concerns(0) ? 0 : 1;
-        const bool both = piece.shared();
-        const bool ending = steps.left == 1;
-        panel_of_halves<0>(piece, lead, both, ending, head, tile, first, last, sum);
-        if constexpr (QTile::COUNT > 1) panel_of_halves<1>(piece, lead, both, ending, head, tile, first, last, sum);
-#pragma unroll
-        for (int half = 0; half < KEY_RINGS; half++)
-            if (both || half == lead) ds_places[half].advance();
+        own_panels(piece, head, tile, first, last, sum);
+        ds_ring.advance();
         if (!last) {
             mbarrier_wait(barriers.added(added_ring.slot()), added_ring.parity() ^ 1);
             warp_sync();
@@ -2096,41 +2065,34 @@ struct Accumulator {
             added_ring.advance();
         }
     }
-    // A panel over the keys of both halves, or of the owner's. ending: in the piece's last step, behind whose products K is handed back.
-    template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, bool ending, int head,
-                                                     int tile, bool first, bool last, float *sum) {
+    DEVICE void own_panels(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
+        panel<0>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 2) panel<2>(piece, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 3) panel<3>(piece, head, tile, first, last, sum);
+    }
+
+    template <int PANEL> DEVICE void panel(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
         constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
         float dq[COLUMNS / 2];
         sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
         begin<COLUMNS>(dq, sum, first, last);
-        issue_half<PANEL>(dq, piece, lead, lead == 0 ? ds_places[0] : ds_places[1]);
-        if (both) issue_half<PANEL>(dq, piece, 1, ds_places[1]);
+        if (PANEL == 0) {
+            mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
+        }
+        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
+        const u32 k_panel = shared + K_OFFSET + k_ring.slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
+        // The slot is the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
+        const u64 k = KTile::columns_operand(K_STAGES > 1 ? uniform(k_panel) : k_panel);
+        wgmma_fence();
+        issue<COLUMNS>(dq, ds, k);
+        wgmma_commit();
         if (PANEL == 0 && !last && !first) wait_turn();
         wgmma_wait<0>();
         pin(dq);
-        if (PANEL == QTile::COUNT - 1) {
-#pragma unroll
-            for (int half = 0; half < KEY_RINGS; half++)
-                if (both || half == lead) arrive(barriers.ds_empty(slot_of(ds_places[half], half)));
-            if (ending) hand_back_k(piece);
-        }
+        if (PANEL == QTile::COUNT - 1) arrive_everywhere(barriers.ds_empty(ds_ring.slot));
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
-    template <int PANEL, int N>
-    DEVICE void issue_half(float (&dq)[N], const Piece &piece, int half, RingPlace<DS_STAGES> ds_place) const {
-        if (PANEL == 0) mbarrier_wait(barriers.ds_full(slot_of(ds_place, half)), ds_place.parity());
-        // Positions are the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
-        const u32 slot = slot_of(RingPlace<DS_STAGES>{uniform(ds_place.at)}, half);
-        const u32 k_slot = slot_of(RingPlace<K_STAGES>{uniform(k_place(piece, half).at)}, half);
-        const u32 k_panel = shared + K_OFFSET + k_slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
-        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + slot * DsTile::BYTES);
-        wgmma_fence();
-        issue<2 * N>(dq, ds, KTile::columns_operand(k_panel));
-        wgmma_commit();
-    }
-    static DEVICE RingPlace<K_STAGES> k_place(const Piece &piece, int half) { return {piece.turn[half]}; }
-    // A half's buffer in the rings of K or dS.
-    template <int N> static DEVICE u32 slot_of(RingPlace<N> place, int half) { return place.slot() * KEY_RINGS + half; }
 
     // What is added to: the sum in memory, if this block is the last that adds to it, or zeros. real: columns that dQ has, of COLUMNS.
     template <int COLUMNS>
@@ -2162,10 +2124,9 @@ struct Accumulator {
                                            bool first, bool last, float *sum, int column, int real = COLUMNS) const {
         if (last) {
             const Sequence &s = piece.sequence;
-            const int warp = opaque(static_cast<u32>(thread_index())) / WARP % 4;
-            store_through(shared + STAGING_OFFSET + (COMPUTE_WARPS + warp) * STAGING_BYTES,
-                          rows_of(args.dq, s.q_batch, s.q_begin, head), column, tile * TILE_M + warp * 16, s.q_len, dq,
-                          args.scale / WEIGHT_UNIT);
+            const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
+            store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
+                              args.scale / WEIGHT_UNIT, real);
             return;
         }
         if (first) {
@@ -2436,10 +2397,9 @@ struct Compute {
         const Rows to_dv = rows_of(args.dv, q.k_batch, q.k_begin, head);
         const Rows to_dk = rows_of(args.dk, q.k_batch, q.k_begin, head);
         const float dv_factor = 1.0f / WEIGHT_UNIT, dk_factor = args.scale / WEIGHT_UNIT;
-        const int row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
-        const u32 staging = shared + STAGING_OFFSET + (group * 4 + warp) * STAGING_BYTES;
-        store_through(staging, to_dv, 0, row, q.k_len, dv, dv_factor);
-        store_through(staging, to_dk, 0, row, q.k_len, dk, dk_factor);
+        const int row = piece().first_key() + first_row();
+        store_accumulator(to_dv, 0, row, q.k_len, dv, dv_factor);
+        store_accumulator(to_dk, 0, row, q.k_len, dk, dk_factor);
     }
 };
 
@@ -2452,9 +2412,6 @@ KERNEL(THREADS, 1) vf_bwd_sm90_d96_bf16_causal(PARAMETER BackwardSm90Args args) 
     allow_successor();
     if (thread_index() == 0) {
         barriers.initialise();
-        // As if a piece that concerned both groups had brought them to their turn 0.
-        Piece &before = piece_slot(PIECE_SLOTS - 1);
-        for (int i = 0; i < GROUPS; i++) before.turn[i] = ~0u;
         prefetch_tensor_map(args.q);
         prefetch_tensor_map(args.k);
         prefetch_tensor_map(args.v);
