@@ -225,8 +225,9 @@ function budget.bwd_sm90(r)
     return nil, name .. ": buffers are a group's where groups alternate, and blocks are alone with 128 keys; group_buffers=0"
   end
   local slot_keys = r.group_buffers and GROUP_ROWS or own_keys
-  local piece_slots = r.group_buffers and 8 or 4 -- groups with buffers of their own work on several short pieces, the loader is ahead of both
+  local piece_slots = r.group_buffers and 8 or 4 -- several short pieces are under way, the loader is ahead of both groups
   local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
+  local piece_bytes = (PIECE_BYTES + (pair and 8 or 0) + (r.group_buffers and 8 or 0) + (r.alternate and 4 or 0) + 7) // 8 * 8
   local small = pair and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
   local function lay(k_stages, v_stages, ds_stages)
     local key_slots = own_keys // slot_keys * (k_stages + v_stages + ds_stages)
@@ -244,7 +245,7 @@ function budget.bwd_sm90(r)
       r.group_buffers and { "staging", 3 * 4 * 1024 }, -- 1 KB for each warp that stores rows (templates/tile/store.cuh)
       wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
       fine and { "weights", own_keys * r.tile_m * 2 },
-      { "pieces", piece_slots * ((PIECE_BYTES + (pair and 8 or 0) + (r.group_buffers and 8 or 0) + (r.alternate and 4 or 0) + 7) // 8 * 8) },
+      { "pieces", piece_slots * piece_bytes },
       { "work", WORK_BYTES // 2, small },
       pair and { "ticket", 16, small },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (pair and ds_stages + 2 or 0)), small },
