@@ -186,7 +186,7 @@ end
 
 -- Registers after the trade, two compute warpgroups, one for dQ and the helpers: with 512 threads a block starts with 128 each.
 local BACKWARD_REGISTERS = { compute = 208, dq = 64, helper = 32 }
-local PIECE_BYTES, PIECE_SLOTS, TURN_STAGES = 100, 4, 2 -- templates/bwd_sm90.cu; of a pair 8 bytes more, with an owner 4
+local PIECE_BYTES, TURN_STAGES = 100, 2 -- templates/bwd_sm90.cu; of a pair or with turns 8 bytes more each, with an owner 4
 
 -- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
 local function share_keys(r)
@@ -220,11 +220,18 @@ function budget.bwd_sm90(r)
     return nil, ("%s: %d registers of accumulators do not fit the %d a compute warpgroup's thread has"):format(name, accumulators,
       BACKWARD_REGISTERS.compute)
   end
-  local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
   local pair = cluster == 2
+  if r.group_buffers and (wide or pair or not r.alternate) then
+    return nil, name .. ": buffers are a group's where groups alternate, and blocks are alone with 128 keys; group_buffers=0"
+  end
+  local slot_keys = r.group_buffers and GROUP_ROWS or own_keys
+  local piece_slots = r.group_buffers and 8 or 4 -- several short pieces are under way, the loader is ahead of both groups
+  local fine = wide and (r.dtype == "bf16" or r.softcap) -- what makes dS crosses apart from dV's operand
+  local piece_bytes = (PIECE_BYTES + (pair and 8 or 0) + (r.group_buffers and 8 or 0) + (r.alternate and 4 or 0) + 7) // 8 * 8
   local small = pair and 16 or 128 -- alignment of what is small: pairs of wide heads leave no room
   local function lay(k_stages, v_stages, ds_stages)
-    local rings = r.stages + r.dout_stages + k_stages + v_stages + ds_stages + PIECE_SLOTS + TURN_STAGES
+    local key_slots = own_keys // slot_keys * (k_stages + v_stages + ds_stages)
+    local rings = r.stages + r.dout_stages + key_slots + piece_slots + TURN_STAGES
     return fit("bwd_sm90", r, 4 * GROUP_THREADS, {
       { "k", k_stages * panel_bytes(own_keys, r.head_dim), SWIZZLE },
       pair and { "peer_k", k_stages * panel_bytes(own_keys, r.head_dim // 2), SWIZZLE },
@@ -235,9 +242,10 @@ function budget.bwd_sm90(r)
       { "statistics", r.stages * r.tile_m * 16 }, -- not last: compute-sanitizer takes a product's operand for twice as long as it is
       not wide and { "zeros", r.tile_m * 16 },
       { "ds", ds_stages * panel_bytes(own_keys, r.tile_m), SWIZZLE },
+      r.group_buffers and { "staging", 3 * 4 * 1024 }, -- 1 KB for each warp that stores rows (templates/tile/store.cuh)
       wide and { "p", panel_bytes(own_keys, r.tile_m), SWIZZLE },
       fine and { "weights", own_keys * r.tile_m * 2 },
-      { "pieces", PIECE_SLOTS * ((PIECE_BYTES + (pair and 8 or 0) + (r.alternate and 4 or 0) + 7) // 8 * 8) },
+      { "pieces", piece_slots * piece_bytes },
       { "work", WORK_BYTES // 2, small },
       pair and { "ticket", 16, small },
       { "barriers", 8 * (2 * rings + (wide and 3 or 1) + (pair and ds_stages + 2 or 0)), small },
@@ -256,7 +264,8 @@ function budget.bwd_sm90(r)
   facts.k_stages, facts.v_stages, facts.ds_stages, facts.dout_stages = k_stages, v_stages, ds_stages, r.dout_stages
   facts.compute_registers, facts.dq_registers = BACKWARD_REGISTERS.compute, BACKWARD_REGISTERS.dq
   facts.helper_registers = BACKWARD_REGISTERS.helper
-  facts.wide, facts.fine_weights, facts.cluster = wide, fine, cluster
+  facts.wide, facts.fine_weights, facts.cluster, facts.slot_keys = wide, fine, cluster, slot_keys
+  facts.piece_slots = piece_slots
   facts.whole_weights = whole_weights(r, wide)
   facts.kv_registers = not wide and r.head_dim <= 64 and r.head_dim_v <= 64
   local dk, dv = r.head_dim, r.head_dim_v
@@ -269,7 +278,7 @@ function budget.bwd_sm90(r)
   facts.dq_row_warps, facts.last_block_first, facts.ordered = 4, true, true
   -- Under a mask, chains of blocks that start apart read more of a head at a time.
   facts.l2_section_mib = r.mask == "full" and L2_SECTION_MIB or L2_SECTION_MIB // 2 + 1
-  facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = own_keys }, { operand = "v", rows = own_keys },
+  facts.maps = { { operand = "q", rows = r.tile_m }, { operand = "k", rows = slot_keys }, { operand = "v", rows = slot_keys },
     { operand = "dout", rows = r.tile_m } }
   return facts
 end

@@ -22,8 +22,8 @@
 // dQ of a query tile is summed in one order: the first key tile stores, the others add, the last adds to its own sum and writes dq. A counter per
 // query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. docs/kernels-hopper.md tells the whole story.
 //
-// Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (TILE_N rows) as tile/panels.cuh
-// says; dq, dk, dv 16-byte aligned.
+// Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (SLOT_KEYS rows) as
+// tile/panels.cuh says; dq, dk, dv 16-byte aligned.
 
 //% include "attn/types.cuh"
 
@@ -35,7 +35,9 @@ constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
 constexpr int CLUSTER = $(budget.cluster);  // blocks that share a piece
 constexpr int OWN_KEYS = TILE_N / CLUSTER;
-constexpr int GROUPS = 2;  // compute warpgroups; two more are the dQ warpgroup and the helpers
+constexpr int SLOT_KEYS = $(budget.slot_keys);   // of a buffer of K, V or dS
+constexpr int KEY_RINGS = OWN_KEYS / SLOT_KEYS;  // 2: each compute warpgroup has such buffers of its own
+constexpr int GROUPS = 2;                        // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
 constexpr int COMPUTE_WARPS = 4 * GROUPS;
 constexpr int COMPUTE_REGISTERS = $(budget.compute_registers);
@@ -68,11 +70,11 @@ $(args_structs())
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-using KTile = Panels<OWN_KEYS, HEAD_DIM>;
-using VTile = Panels<OWN_KEYS, HEAD_DIM_V>;
+using KTile = Panels<SLOT_KEYS, HEAD_DIM>;
+using VTile = Panels<SLOT_KEYS, HEAD_DIM_V>;
 using QTile = Panels<TILE_M, HEAD_DIM>;
 using DoutTile = Panels<TILE_M, HEAD_DIM_V>;
-using DsTile = Panels<OWN_KEYS, TILE_M>;  // [key][query]
+using DsTile = Panels<SLOT_KEYS, TILE_M>;  // [key][query]
 //% if budget.cluster == 2 then
 // Of a shared piece each block sums half of the panels of dQ, the first block the first ones. Of an odd number the last is divided.
 constexpr int DQ_WHOLE = QTile::COUNT / 2;                                           // panels that are one block's
@@ -89,7 +91,7 @@ constexpr int STATISTICS_BYTES = TILE_M * 16;
 constexpr int Q_STAGES = STAGES;
 constexpr int K_STAGES = $(budget.k_stages), V_STAGES = $(budget.v_stages);  // 2: the next piece's are loaded ahead
 constexpr int DS_STAGES = $(budget.ds_stages);  // how far dQ may lag behind, waiting for its turn
-constexpr int TURN_STAGES = 2, PIECE_SLOTS = 4;
+constexpr int TURN_STAGES = 2, PIECE_SLOTS = $(budget.piece_slots);
 constexpr bool KV_REGISTERS = $(budget.kv_registers);  // a group's rows of K and V stay in registers, as operands of A
 constexpr bool SCORES_ACCUMULATE = $(not softcap);     // S begins with the shift
 
@@ -131,6 +133,9 @@ struct Piece {
     //% if alternate then
     int owner;  // the group that computes all of it, because its keys are only 64; -1: both, 64 each
     //% end -- alternate
+    //% if group_buffers then
+    u32 turn[GROUPS];  // pieces that have concerned each group before: places in the rings of K and V
+    //% end -- group_buffers
 
     // This block's first key.
     DEVICE int first_key() const {
@@ -140,6 +145,12 @@ struct Piece {
         return block * TILE_N;
         //% end -- cluster
     }
+    //% if group_buffers then
+    // Whether a compute warpgroup has keys of it; the first of them, in the piece.
+    DEVICE bool concerns(int group) const { return owner != 1 - group; }
+    DEVICE bool shared() const { return concerns(0) && concerns(1); }
+    DEVICE int first_row(int group) const { return owner < 0 ? group * GROUP_ROWS : 0; }
+    //% end -- group_buffers
     // Whether this key tile is the first, the last that adds to dQ of a query tile.
     DEVICE bool first(int of_tile) const { return ascending ? of_tile >= unseen_before : of_tile < unseen_after; }
     DEVICE bool last(int of_tile) const { return ascending ? of_tile < unseen_after : of_tile >= unseen_before; }
@@ -176,6 +187,9 @@ constexpr int STATISTICS_OFFSET = $(budget.offsets.statistics);  // of the query
 constexpr int ZEROS_OFFSET = $(budget.offsets.zeros);  // columns 8 ... 15 of every tile of statistics
 //% end -- not wide
 constexpr int DS_OFFSET = $(budget.offsets.ds);
+//% if group_buffers then
+constexpr int STAGING_OFFSET = $(budget.offsets.staging);  // of compute and dQ warps, for rows on their way out
+//% end -- group_buffers
 //% if budget.cluster == 2 then
 constexpr int PEER_K_OFFSET = $(budget.offsets.peer_k);    // beside each stage of k
 constexpr int PEER_DS_OFFSET = $(budget.offsets.peer_ds);  // the other block's dS, beside each stage of this one's
@@ -190,7 +204,8 @@ constexpr int FINE_WEIGHTS_OFFSET = $(budget.offsets.weights);
 constexpr int PIECES_OFFSET = $(budget.offsets.pieces);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
-constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
+constexpr int K_SLOTS = KEY_RINGS * K_STAGES, V_SLOTS = KEY_RINGS * V_STAGES, DS_SLOTS = KEY_RINGS * DS_STAGES;
+constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_SLOTS + V_SLOTS + DS_SLOTS + PIECE_SLOTS + TURN_STAGES;
 constexpr int BARRIERS = 2 * RINGS + $(budget.wide and 3 or 1) + (CLUSTER == 2 ? DS_STAGES + 2 : 0);
 //% if budget.cluster == 2 then
 static_assert(PEER_DS_OFFSET - PEER_K_OFFSET >= K_STAGES * PEER_K_BYTES &&
@@ -199,7 +214,7 @@ static_assert(PEER_DS_OFFSET - PEER_K_OFFSET >= K_STAGES * PEER_K_BYTES &&
                   TICKET_OFFSET - WORK_OFFSET >= sizeof(Work),
               "the kernel and its budget agree");
 //% end -- cluster
-static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
+static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_SLOTS * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
                   STATISTICS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
                   //% if budget.wide then
@@ -208,12 +223,28 @@ static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFF
                   //% else
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
                   DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
-                  PIECES_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  //% if group_buffers then
+                  STAGING_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
+                  PIECES_OFFSET - STAGING_OFFSET >= (COMPUTE_WARPS + 4) * STAGING_BYTES &&
+                  //% else
+                  PIECES_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
+                  //% end -- group_buffers
                   //% end -- wide
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
                   BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
               "the kernel and its budget agree");
+
+// A position in a compute warpgroup's ring of N buffers of K, V or dS. Where each group has its own, they take turns in memory.
+template <int N> struct KeyRing {
+    u32 slot, parity = 0;
+
+    DEVICE explicit KeyRing(int group) : slot(KEY_RINGS == 1 ? 0 : group) {}
+    DEVICE void advance() {
+        slot = slot + KEY_RINGS < KEY_RINGS * N ? slot + KEY_RINGS : slot + KEY_RINGS - KEY_RINGS * N;
+        parity ^= slot < KEY_RINGS ? 1 : 0;
+    }
+};
 
 DEVICE Band band_of(const Piece &piece, int tile) {
     const int first = tile * TILE_M;
@@ -253,10 +284,10 @@ struct Walk {
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
 //     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
-//     empty       one arrival per warp that reads: compute warps for q, dout and v, dQ warps for k and dS (compute warps are done with k when dS is
-//                 there; with their own rows of dS when they make the next), for pieces all of them, the loader, the turn taker and the turn
-//                 passer. Wide heads: the second group's for v, all for dS and P. Alternating groups: all for dS, whose rows the other group may be
-//                 next to write
+//     empty       one arrival per warp that reads: compute warps for q, dout and v (with rings of its own, a group's), dQ warps for k and dS
+//                 (compute warps are done with k when dS is there; with their own rows of dS when they make the next), for pieces all of them, the
+//                 loader, the turn taker and the turn passer. Wide heads: the second group's for v, all for dS and P. Alternating groups of pairs:
+//                 all for dS, whose rows the other group may be next to write
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
 //     request     the loader's: the scheduler may draw
@@ -270,12 +301,12 @@ struct Barriers {
     DEVICE u32 dout_full(u32 slot) const { return q_empty(Q_STAGES) + 8 * slot; }
     DEVICE u32 dout_empty(u32 slot) const { return dout_full(DOUT_STAGES) + 8 * slot; }
     DEVICE u32 k_full(u32 slot) const { return dout_empty(DOUT_STAGES) + 8 * slot; }
-    DEVICE u32 k_empty(u32 slot) const { return k_full(K_STAGES) + 8 * slot; }
-    DEVICE u32 v_full(u32 slot) const { return k_empty(K_STAGES) + 8 * slot; }
-    DEVICE u32 v_empty(u32 slot) const { return v_full(V_STAGES) + 8 * slot; }
-    DEVICE u32 ds_full(u32 slot) const { return v_empty(V_STAGES) + 8 * slot; }
-    DEVICE u32 ds_empty(u32 slot) const { return ds_full(DS_STAGES) + 8 * slot; }
-    DEVICE u32 piece_full(u32 slot) const { return ds_empty(DS_STAGES) + 8 * slot; }
+    DEVICE u32 k_empty(u32 slot) const { return k_full(K_SLOTS) + 8 * slot; }
+    DEVICE u32 v_full(u32 slot) const { return k_empty(K_SLOTS) + 8 * slot; }
+    DEVICE u32 v_empty(u32 slot) const { return v_full(V_SLOTS) + 8 * slot; }
+    DEVICE u32 ds_full(u32 slot) const { return v_empty(V_SLOTS) + 8 * slot; }
+    DEVICE u32 ds_empty(u32 slot) const { return ds_full(DS_SLOTS) + 8 * slot; }
+    DEVICE u32 piece_full(u32 slot) const { return ds_empty(DS_SLOTS) + 8 * slot; }
     DEVICE u32 piece_empty(u32 slot) const { return piece_full(PIECE_SLOTS) + 8 * slot; }
     DEVICE u32 turn(u32 slot) const { return piece_empty(PIECE_SLOTS) + 8 * slot; }
     DEVICE u32 added(u32 slot) const { return turn(TURN_STAGES) + 8 * slot; }
@@ -293,11 +324,14 @@ struct Barriers {
     DEVICE void initialise() const {
         init_ring(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         init_ring(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
-        init_ring(k_full(0), k_empty(0), K_STAGES, 1, 4);
+        init_ring(k_full(0), k_empty(0), K_SLOTS, 1, 4);
         //% if budget.wide then
         init_ring(v_full(0), v_empty(0), V_STAGES, 1, 4);
         init_ring(ds_full(0), ds_empty(0), DS_STAGES, 4, COMPUTE_WARPS + CLUSTER * 4);
         init_ring(p_full(), p_empty(), 1, 4, COMPUTE_WARPS);
+        //% elseif group_buffers then
+        init_ring(v_full(0), v_empty(0), V_SLOTS, 1, 4);
+        init_ring(ds_full(0), ds_empty(0), DS_SLOTS, 4, 4);
         //% else
         init_ring(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
         init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
@@ -351,6 +385,12 @@ $(kernel) $(entry)(PARAMETER BackwardSm90Args args) {
     allow_successor();
     if (thread_index() == 0) {
         barriers.initialise();
+        //% if group_buffers then
+        // As if a piece that concerned both groups had brought them to their turn 0.
+        Piece &before = piece_slot(PIECE_SLOTS - 1);
+        for (int i = 0; i < GROUPS; i++) before.turn[i] = ~0u;
+        before.owner = -1;
+        //% end -- group_buffers
         prefetch_tensor_map(args.q);
         prefetch_tensor_map(args.k);
         prefetch_tensor_map(args.v);

@@ -20,9 +20,9 @@ struct Compute {
     const Weigher weigher;
     Ring<Q_STAGES> q_ring;  // of the newest S
     Ring<DOUT_STAGES> dout_ring;
-    Ring<K_STAGES> k_ring;
-    Ring<V_STAGES> v_ring;
-    Ring<DS_STAGES> ds_ring;
+    KeyRing<K_STAGES> k_ring;
+    KeyRing<V_STAGES> v_ring;
+    KeyRing<DS_STAGES> ds_ring;
     Ring<PIECE_SLOTS> piece_ring;
     Walk walk;                // of the newest S
     bool dout_there = false;  // of the step to come
@@ -41,8 +41,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index),
-          weigher(a.scale, a.softcap), walk{a.group} {}
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
+          k_ring(group_index), v_ring(group_index), ds_ring(group_index), walk{a.group} {}
 
     DEVICE void run() {
         //% if not softcap then
@@ -63,10 +63,11 @@ struct Compute {
             first_part = piece().owner < 0 ? group : 0;
             //% end -- alternate
             first_scores();
-            int old_q = -1;
             weigh();
-            // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
-            // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+            int old_q = -1;
+            if constexpr (!KV_REGISTERS) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+                // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
+                // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
             while (walk.steps.left > 1) step<false>(old_q);
             step<true>(old_q);
@@ -84,9 +85,22 @@ struct Compute {
 
   private:
     //% if alternate then
-    // A piece that is the other group's: this one's keys have no gradients of scores, and buffers are handed on as if they had been read. Each is
-    // waited for first, so that no arrival falls into the phase before.
+    // A piece that is the other group's: what both groups read is handed on as if it had been read. Each buffer is waited for first, so that no
+    // arrival falls into the phase before.
     DEVICE void pass_by(int steps) {
+        //% if group_buffers then
+#pragma unroll 1
+        for (int i = 0; i < steps; i++) {
+            mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
+            mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
+            warp_sync();
+            arrive(barriers.q_empty(q_ring.slot));
+            arrive(barriers.dout_empty(dout_ring.slot));
+            q_ring.advance();
+            dout_ring.advance();
+        }
+        //% else
+        // This group's keys have no gradients of scores.
         for (int i = 0; i < steps; i++) {
             mbarrier_wait(barriers.q_full(q_ring.slot), q_ring.parity);
             mbarrier_wait(barriers.dout_full(dout_ring.slot), dout_ring.parity);
@@ -112,6 +126,7 @@ struct Compute {
         arrive(barriers.v_empty(v_ring.slot));
         k_ring.advance();
         v_ring.advance();
+        //% end -- group_buffers
         arrive(barriers.piece_empty(piece_ring.slot));
         piece_ring.advance();
     }
@@ -119,7 +134,7 @@ struct Compute {
     // The newest dK, if there is one, is complete.
     DEVICE void release_dk(int q, bool any) const {
         arrive_everywhere(barriers.q_empty(q), any);
-        //% if alternate then
+        //% if alternate and not group_buffers then
         arrive(barriers.ds_empty((ds_ring.slot + DS_STAGES - 1) % DS_STAGES), any);
         //% end -- alternate
     }
@@ -133,12 +148,10 @@ struct Compute {
     }
     DEVICE u32 q_tile(u32 slot) const { return shared + Q_OFFSET + slot * QTile::BYTES; }
     DEVICE u32 dout_tile() const { return shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES; }
-    DEVICE u32 k_tile() const {
-        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
-    }
-    DEVICE u32 v_tile() const {
-        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
-    }
+    // This group's first row in buffers of K, V and dS.
+    DEVICE int tile_row() const { return KEY_RINGS == 1 ? part() * GROUP_ROWS : 0; }
+    DEVICE u32 k_tile() const { return shared + K_OFFSET + k_ring.slot * KTile::BYTES + tile_row() * PANEL_PITCH; }
+    DEVICE u32 v_tile() const { return shared + V_OFFSET + v_ring.slot * VTile::BYTES + tile_row() * PANEL_PITCH; }
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return part() * GROUP_ROWS + warp * 16 + lane_index() / 4; }
@@ -160,8 +173,8 @@ struct Compute {
         if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
         issue_scores();
         walk.begin(piece(), part() * GROUP_ROWS);
-        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
         if constexpr (KV_REGISTERS) {
+            mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
             load_rows<VTile>(v_rows, v_tile());
             warp_sync();
             arrive(barriers.v_empty(v_ring.slot));
@@ -246,7 +259,7 @@ struct Compute {
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const int first = part() * GROUP_ROWS + warp * 16;
+        const int first = tile_row() + warp * 16;
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
@@ -308,7 +321,7 @@ struct Compute {
     }
     // dK += dS^T Q.
     DEVICE void issue_dk(u32 ds, u32 q) {
-        const u64 a = DsTile::rows_operand(ds + part() * (GROUP_ROWS * PANEL_PITCH));
+        const u64 a = DsTile::rows_operand(ds + tile_row() * PANEL_PITCH);
         const u64 b = QTile::columns_operand(q_tile(q));
         wgmma_fence();
 #pragma unroll
@@ -320,8 +333,19 @@ struct Compute {
 
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().first_key() + first_row();
-        store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
-        store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
+        const int head = piece().key_head;
+        const Rows to_dv = rows_of(args.dv, q.k_batch, q.k_begin, head);
+        const Rows to_dk = rows_of(args.dk, q.k_batch, q.k_begin, head);
+        const float dv_factor = 1.0f / WEIGHT_UNIT, dk_factor = args.scale / WEIGHT_UNIT;
+        //% if group_buffers then
+        const int row = piece().first_key() + part() * GROUP_ROWS + warp * 16;
+        const u32 staging = shared + STAGING_OFFSET + (group * 4 + warp) * STAGING_BYTES;
+        store_through(staging, to_dv, 0, row, q.k_len, dv, dv_factor);
+        store_through(staging, to_dk, 0, row, q.k_len, dk, dk_factor);
+        //% else
+        const int row = piece().first_key() + first_row();
+        store_accumulator(to_dv, 0, row, q.k_len, dv, dv_factor);
+        store_accumulator(to_dk, 0, row, q.k_len, dk, dk_factor);
+        //% end -- group_buffers
     }
 };

@@ -10,9 +10,13 @@ struct Accumulator {
     const BackwardSm90Args &args;
     const u32 shared;
     const Barriers barriers;
+    //% if group_buffers then
+    RingPlace<DS_STAGES> ds_places[KEY_RINGS];
+    //% else
     Ring<DS_STAGES> ds_ring;
     Ring<K_STAGES> k_ring;
-    Ring<TURN_STAGES> turn_ring, added_ring;
+    //% end -- group_buffers
+    RingPlace<TURN_STAGES> turn_ring, added_ring;
     static constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;  // of eight columns of a tile
 
     DEVICE Accumulator(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
@@ -25,20 +29,39 @@ struct Accumulator {
             mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
-            mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+            wait_for_k(piece);
 #pragma unroll 1
-            for (steps.begin(piece); steps.left > 0; steps.advance(args.group))
-                step(piece, steps.head(piece, args.group), steps.tile);
+            for (steps.begin(piece); steps.left > 0; steps.advance(args.group)) step(piece, steps);
             warp_sync();
+            //% if not group_buffers then
             arrive(barriers.k_empty(k_ring.slot));
             k_ring.advance();
+            //% end -- group_buffers
             arrive(barriers.piece_empty(pieces.slot));
             pieces.advance();
         }
     }
 
   private:
-    DEVICE void step(const Piece &piece, int head, int tile) {
+    //% if group_buffers then
+    DEVICE void wait_for_k(const Piece &piece) const {
+#pragma unroll
+        for (int half = 0; half < KEY_RINGS; half++)
+            if (piece.concerns(half))
+                mbarrier_wait(barriers.k_full(slot_of(k_place(piece, half), half)), k_place(piece, half).parity());
+    }
+    // One lane: others may be late, and the piece is gone when all warps have handed it back.
+    DEVICE void hand_back_k(const Piece &piece) const {
+        if (lane_index() != 0) return;
+#pragma unroll
+        for (int half = 0; half < KEY_RINGS; half++)
+            if (piece.concerns(half)) mbarrier_arrive(barriers.k_empty(slot_of(k_place(piece, half), half)));
+    }
+    //% else
+    DEVICE void wait_for_k(const Piece &) const { mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity); }
+    //% end -- group_buffers
+    DEVICE void step(const Piece &piece, const Steps &steps) {
+        const int head = steps.head(piece, args.group), tile = steps.tile;
         const bool first = piece.first(tile), last = piece.last(tile);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
@@ -52,17 +75,66 @@ struct Accumulator {
         } else {
             own_panels(piece, head, tile, first, last, sum);
         }
+        //% elseif group_buffers then
+        const int lead = piece.concerns(0) ? 0 : 1;
+        const bool both = piece.shared();
+        const bool ending = steps.left == 1;
+        panel_of_halves<0>(piece, lead, both, ending, head, tile, first, last, sum);
+        if constexpr (QTile::COUNT > 1) panel_of_halves<1>(piece, lead, both, ending, head, tile, first, last, sum);
         //% else
         own_panels(piece, head, tile, first, last, sum);
         //% end -- cluster
+        //% if group_buffers then
+#pragma unroll
+        for (int half = 0; half < KEY_RINGS; half++)
+            if (both || half == lead) ds_places[half].advance();
+        //% else
         ds_ring.advance();
+        //% end -- group_buffers
         if (!last) {
-            mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
+            mbarrier_wait(barriers.added(added_ring.slot()), added_ring.parity() ^ 1);
             warp_sync();
-            arrive(barriers.added(added_ring.slot));
+            arrive(barriers.added(added_ring.slot()));
             added_ring.advance();
         }
     }
+    //% if group_buffers then
+    // A panel over the keys of both halves, or of the owner's. ending: in the piece's last step, behind whose products K is handed back.
+    template <int PANEL> DEVICE void panel_of_halves(const Piece &piece, int lead, bool both, bool ending, int head,
+                                                     int tile, bool first, bool last, float *sum) {
+        constexpr int LEFT = HEAD_DIM - PANEL * PANEL_COLUMNS, COLUMNS = LEFT < PANEL_COLUMNS ? LEFT : PANEL_COLUMNS;
+        float dq[COLUMNS / 2];
+        sum += PANEL * PANEL_COLUMNS / 8 * BLOCK_FLOATS;
+        begin<COLUMNS>(dq, sum, first, last);
+        issue_half<PANEL>(dq, piece, lead, lead == 0 ? ds_places[0] : ds_places[1]);
+        if (both) issue_half<PANEL>(dq, piece, 1, ds_places[1]);
+        if (PANEL == 0 && !last && !first) wait_turn();
+        wgmma_wait<0>();
+        pin(dq);
+        if (PANEL == QTile::COUNT - 1) {
+#pragma unroll
+            for (int half = 0; half < KEY_RINGS; half++)
+                if (both || half == lead) arrive(barriers.ds_empty(slot_of(ds_places[half], half)));
+            if (ending) hand_back_k(piece);
+        }
+        end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
+    }
+    template <int PANEL, int N>
+    DEVICE void issue_half(float (&dq)[N], const Piece &piece, int half, RingPlace<DS_STAGES> ds_place) const {
+        if (PANEL == 0) mbarrier_wait(barriers.ds_full(slot_of(ds_place, half)), ds_place.parity());
+        // Positions are the same in all lanes, which the compiler does not see: it would keep descriptors where registers are short.
+        const u32 slot = slot_of(RingPlace<DS_STAGES>{uniform(ds_place.at)}, half);
+        const u32 k_slot = slot_of(RingPlace<K_STAGES>{uniform(k_place(piece, half).at)}, half);
+        const u32 k_panel = shared + K_OFFSET + k_slot * KTile::BYTES + PANEL * KTile::PANEL_BYTES;
+        const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + slot * DsTile::BYTES);
+        wgmma_fence();
+        issue<2 * N>(dq, ds, KTile::columns_operand(k_panel));
+        wgmma_commit();
+    }
+    static DEVICE RingPlace<K_STAGES> k_place(const Piece &piece, int half) { return {piece.turn[half]}; }
+    // A half's buffer in the rings of K or dS.
+    template <int N> static DEVICE u32 slot_of(RingPlace<N> place, int half) { return place.slot() * KEY_RINGS + half; }
+    //% else
     DEVICE void own_panels(const Piece &piece, int head, int tile, bool first, bool last, float *sum) {
         panel<0>(piece, head, tile, first, last, sum);
         if constexpr (QTile::COUNT > 1) panel<1>(piece, head, tile, first, last, sum);
@@ -79,6 +151,7 @@ struct Accumulator {
             mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
             //% if budget.cluster == 2 then
             if (thread_index() % GROUP_THREADS == 0) mbarrier_arrive(barriers.peer_ds_full(ds_ring.slot));
+            mbarrier_wait(barriers.peer_ds_full(ds_ring.slot), ds_ring.parity);  // over at once: compute-sanitizer asks for it
             //% end -- cluster
         }
         const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);
@@ -94,6 +167,7 @@ struct Accumulator {
         if (PANEL == QTile::COUNT - 1) arrive_everywhere(barriers.ds_empty(ds_ring.slot));
         end<COLUMNS>(dq, piece, head, tile, first, last, sum, PANEL * PANEL_COLUMNS);
     }
+    //% end -- group_buffers
     //% if budget.cluster == 2 then
     // This block's columns of a panel over the keys of both blocks, its own first.
     template <int PANEL>
@@ -154,7 +228,7 @@ struct Accumulator {
     }
     template <int COLUMNS> static DEVICE void issue(float (&dq)[COLUMNS / 2], u64 ds, u64 k) {
 #pragma unroll
-        for (int i = 0; i < OWN_KEYS / 16; i++)
+        for (int i = 0; i < SLOT_KEYS / 16; i++)
             wgmma_ss<COLUMNS, MN_MAJOR, MN_MAJOR>(dq, descriptor_plus(ds, DsTile::columns_step(i)),
                                                   descriptor_plus(k, KTile::columns_step(i)), 1);
     }
@@ -162,12 +236,19 @@ struct Accumulator {
                                            bool first, bool last, float *sum, int column, int real = COLUMNS) const {
         if (last) {
             const Sequence &s = piece.sequence;
+            //% if group_buffers then
+            const int warp = opaque(static_cast<u32>(thread_index())) / WARP % 4;
+            store_through(shared + STAGING_OFFSET + (COMPUTE_WARPS + warp) * STAGING_BYTES,
+                          rows_of(args.dq, s.q_batch, s.q_begin, head), column, tile * TILE_M + warp * 16, s.q_len, dq,
+                          args.scale / WEIGHT_UNIT);
+            //% else
             const int row = tile * TILE_M + thread_index() / WARP % 4 * 16 + lane_index() / 4;
             //% if budget.cluster == 2 then
             if (s.k_len == 0) return;  // nothing is this block's
             //% end -- cluster
             store_accumulator(rows_of(args.dq, s.q_batch, s.q_begin, head), column, row, s.q_len, dq,
                               args.scale / WEIGHT_UNIT, real);
+            //% end -- group_buffers
             return;
         }
         if (first) {
@@ -186,8 +267,8 @@ struct Accumulator {
 
     // Until this block may add to the tile.
     DEVICE void wait_turn() {
-        arrive(barriers.turn(turn_ring.slot));
-        mbarrier_wait(barriers.turn(turn_ring.slot), turn_ring.parity);
+        arrive(barriers.turn(turn_ring.slot()));
+        mbarrier_wait(barriers.turn(turn_ring.slot()), turn_ring.parity());
         turn_ring.advance();
     }
 };

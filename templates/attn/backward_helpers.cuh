@@ -3,7 +3,8 @@
 
 // ---- Roles: scheduler -------------------------------------------------------------------------------------------------
 
-constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
+constexpr int LOADS_AHEAD = 2;   // loads that are left when the next piece is drawn: drawing takes about as long
+constexpr int PIECES_AHEAD = 3;  // short pieces that are left when more heads are drawn
 
 // What the schedulers of single blocks and of pairs (backward_pair.cuh) have in common.
 struct Publisher {
@@ -58,6 +59,11 @@ struct Publisher {
             //% end -- cluster
             piece_slot(ring.slot).owner = alone ? static_cast<int>(ring.slot % GROUPS) : -1;  // slots alternate
             //% end -- alternate
+            //% if group_buffers then
+            const Piece &before = piece_slot((ring.slot + PIECE_SLOTS - 1) % PIECE_SLOTS);
+            for (int group = 0; group < GROUPS; group++)
+                piece_slot(ring.slot).turn[group] = before.turn[group] + (before.concerns(group) ? 1 : 0);
+            //% end -- group_buffers
             mbarrier_arrive(barriers.piece_full(ring.slot));
         }
         warp_sync();
@@ -74,7 +80,7 @@ struct Publisher {
 
 //% if budget.cluster == 1 then
 // One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+// would hold back all that wait for their turn after it. (Several heads travel together only where no one waits.) Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
 struct Scheduler : Publisher {
     using Publisher::Publisher;
 
@@ -102,11 +108,12 @@ struct Scheduler : Publisher {
             const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
+            const int request = larger(chunk - PIECES_AHEAD, 0);
             for (int i = 0; i < chunk; i++)
                 publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
                                larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
                                edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1,
+                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == request,
                                ascends(head + i)});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
@@ -141,8 +148,10 @@ struct Loader {
     const Barriers barriers;
     Ring<Q_STAGES> q_ring;
     Ring<DOUT_STAGES> dout_ring;
+    //% if not group_buffers then
     Ring<K_STAGES> k_ring;
     Ring<V_STAGES> v_ring;
+    //% end -- group_buffers
 
     DEVICE Loader(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
         : args(a), shared(shared_base), barriers(b) {}
@@ -191,6 +200,35 @@ struct Loader {
         //% end -- cluster
         Tile::load(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
     }
+    //% if group_buffers then
+    // 64 keys for each group that the piece concerns.
+    DEVICE void load_k(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+#pragma unroll
+        for (int group = 0; group < KEY_RINGS; group++) {
+            if (!piece.concerns(group)) continue;
+            const RingPlace<K_STAGES> place = {piece.turn[group]};
+            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.k_full(slot);
+            mbarrier_wait(barriers.k_empty(slot), place.parity() ^ 1);
+            mbarrier_arrive_expect(full, KTile::BYTES);
+            KTile::load(shared + K_OFFSET + slot * KTile::BYTES, args.k, full, s.k_begin,
+                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
+        }
+    }
+    DEVICE void load_v(const Piece &piece) {
+        const Sequence &s = piece.sequence;
+#pragma unroll
+        for (int group = 0; group < KEY_RINGS; group++) {
+            if (!piece.concerns(group)) continue;
+            const RingPlace<V_STAGES> place = {piece.turn[group]};
+            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.v_full(slot);
+            mbarrier_wait(barriers.v_empty(slot), place.parity() ^ 1);
+            mbarrier_arrive_expect(full, VTile::BYTES);
+            VTile::load(shared + V_OFFSET + slot * VTile::BYTES, args.v, full, s.k_begin,
+                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
+        }
+    }
+    //% else
     DEVICE void load_k(const Piece &piece) {
         const Sequence &s = piece.sequence;
         const u32 full = barriers.k_full(k_ring.slot);
@@ -231,6 +269,7 @@ struct Loader {
         return s.k_len;
         //% end -- cluster
     }
+    //% end -- group_buffers
 };
 
 // ---- Roles: turns -----------------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ struct Work {
 };
 
 // How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
-// plenty (that many for every block of threads) up to 8 heads share it. A divisor of `heads`.
-DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
+// plenty (that many for every block of threads) up to `most` heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16, int most = 8) {
     int chunk = static_cast<int>(
         smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * plenty), static_cast<i64>(1)),
-                static_cast<i64>(smaller(heads, 8))));
+                static_cast<i64>(smaller(heads, most))));
     while (heads % chunk != 0) chunk--;
     return chunk;
 }

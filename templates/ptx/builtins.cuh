@@ -59,8 +59,11 @@ template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(F
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
 // The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
-DEVICE u32 opaque(u32 value) {
-    asm volatile("" : "+r"(value));
+template <typename T> DEVICE T opaque(T value) {
+    if constexpr (sizeof(T) == 8)
+        asm volatile("" : "+l"(value));
+    else
+        asm volatile("" : "+r"(value));
     return value;
 }
 // A condition that hardly ever holds: what depends on it goes out of the way of loops.

@@ -17,6 +17,24 @@ template <int N> struct Ring {
     }
 };
 
+// The same in one register, for who has few.
+template <int N> struct RingPlace {
+    u32 at = 0;  // in the two rounds that parities tell apart
+
+    DEVICE u32 slot() const {
+        if constexpr (POWER_OF_TWO) return at % N;
+        return at < N ? at : at - N;
+    }
+    DEVICE u32 parity() const {
+        if constexpr (POWER_OF_TWO) return at / N % 2;
+        return at < N ? 0 : 1;
+    }
+    DEVICE void advance() { at = POWER_OF_TWO || at + 1 < 2 * N ? at + 1 : 0; }
+
+  private:
+    static constexpr bool POWER_OF_TWO = (N & (N - 1)) == 0;
+};
+
 // The barriers of a ring, those of all slots side by side: the arrivals that fill a slot, and those that hand it back.
 DEVICE void init_ring(u32 full, u32 empty, int slots, u32 fill, u32 hand_back) {
     for (int i = 0; i < slots; i++) {

@@ -86,8 +86,11 @@ template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(F
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
 // The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
-DEVICE u32 opaque(u32 value) {
-    asm volatile("" : "+r"(value));
+template <typename T> DEVICE T opaque(T value) {
+    if constexpr (sizeof(T) == 8)
+        asm volatile("" : "+l"(value));
+    else
+        asm volatile("" : "+r"(value));
     return value;
 }
 // A condition that hardly ever holds: what depends on it goes out of the way of loops.
@@ -499,11 +502,11 @@ struct Work {
 };
 
 // How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
-// plenty (that many for every block of threads) up to 8 heads share it. A divisor of `heads`.
-DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
+// plenty (that many for every block of threads) up to `most` heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16, int most = 8) {
     int chunk = static_cast<int>(
         smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * plenty), static_cast<i64>(1)),
-                static_cast<i64>(smaller(heads, 8))));
+                static_cast<i64>(smaller(heads, most))));
     while (heads % chunk != 0) chunk--;
     return chunk;
 }

@@ -23,8 +23,8 @@
 // dQ of a query tile is summed in one order: the first key tile stores, the others add, the last adds to its own sum and writes dq. A counter per
 // query tile says how many have. Tickets fall in the same order, so whoever is waited for has started. docs/kernels-hopper.md tells the whole story.
 //
-// Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (TILE_N rows) as tile/panels.cuh
-// says; dq, dk, dv 16-byte aligned.
+// Host: one block per SM; schedule.cu and bwd_pre_sm90.cu have run before; maps of q, dout (TILE_M rows), k, v (SLOT_KEYS rows) as
+// tile/panels.cuh says; dq, dk, dv 16-byte aligned.
 
 // Plain arithmetic that every layer may use.
 
@@ -89,8 +89,11 @@ template <typename T> DEVICE T shuffle(T value, int lane) { return __shfl_sync(F
 template <typename T> DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(FULL_WARP, value, mask); }
 template <typename T> DEVICE T shuffle_up(T value, int distance) { return __shfl_up_sync(FULL_WARP, value, distance); }
 // The value, of which the compiler then knows nothing: what is computed from it is computed here, not kept in registers from before a loop.
-DEVICE u32 opaque(u32 value) {
-    asm volatile("" : "+r"(value));
+template <typename T> DEVICE T opaque(T value) {
+    if constexpr (sizeof(T) == 8)
+        asm volatile("" : "+l"(value));
+    else
+        asm volatile("" : "+r"(value));
     return value;
 }
 // A condition that hardly ever holds: what depends on it goes out of the way of loops.
@@ -269,12 +272,15 @@ constexpr int TILE_N = 128;  // rows of k in a tile
 constexpr int STAGES = 3;  // tiles in flight between global memory and the products
 constexpr int DOUT_STAGES = 2;  // tiles of the output's gradient in flight
 constexpr bool ALTERNATE = false;  // the backward's warpgroups take pieces of up to 64 keys in turns, one each, instead of both one
+constexpr bool GROUP_BUFFERS = false;  // the backward's warpgroups have buffers of their own for k, v and dS, 64 keys each: faster for short sequences
 
 constexpr int GROUP_THREADS = 128;
 constexpr int GROUP_ROWS = 64;
 constexpr int CLUSTER = 1;  // blocks that share a piece
 constexpr int OWN_KEYS = TILE_N / CLUSTER;
-constexpr int GROUPS = 2;  // compute warpgroups; two more are the dQ warpgroup and the helpers
+constexpr int SLOT_KEYS = 128;   // of a buffer of K, V or dS
+constexpr int KEY_RINGS = OWN_KEYS / SLOT_KEYS;  // 2: each compute warpgroup has such buffers of its own
+constexpr int GROUPS = 2;                        // compute warpgroups; two more are the dQ warpgroup and the helpers
 constexpr int THREADS = GROUP_THREADS * (GROUPS + 2);
 constexpr int COMPUTE_WARPS = 4 * GROUPS;
 constexpr int COMPUTE_REGISTERS = 208;
@@ -502,11 +508,11 @@ struct Work {
 };
 
 // How many neighbouring heads travel as one item: finding a sequence costs as much as a short sequence's attention, so where items are
-// plenty (that many for every block of threads) up to 8 heads share it. A divisor of `heads`.
-DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16) {
+// plenty (that many for every block of threads) up to `most` heads share it. A divisor of `heads`.
+DEVICE int chunk_of(i64 blocks, int heads, int plenty = 16, int most = 8) {
     int chunk = static_cast<int>(
         smaller(larger(blocks * heads / (static_cast<i64>(grid_blocks()) * plenty), static_cast<i64>(1)),
-                static_cast<i64>(smaller(heads, 8))));
+                static_cast<i64>(smaller(heads, most))));
     while (heads % chunk != 0) chunk--;
     return chunk;
 }
@@ -1257,6 +1263,24 @@ template <int N> struct Ring {
     }
 };
 
+// The same in one register, for who has few.
+template <int N> struct RingPlace {
+    u32 at = 0;  // in the two rounds that parities tell apart
+
+    DEVICE u32 slot() const {
+        if constexpr (POWER_OF_TWO) return at % N;
+        return at < N ? at : at - N;
+    }
+    DEVICE u32 parity() const {
+        if constexpr (POWER_OF_TWO) return at / N % 2;
+        return at < N ? 0 : 1;
+    }
+    DEVICE void advance() { at = POWER_OF_TWO || at + 1 < 2 * N ? at + 1 : 0; }
+
+  private:
+    static constexpr bool POWER_OF_TWO = (N & (N - 1)) == 0;
+};
+
 // The barriers of a ring, those of all slots side by side: the arrivals that fill a slot, and those that hand it back.
 DEVICE void init_ring(u32 full, u32 empty, int slots, u32 fill, u32 hand_back) {
     for (int i = 0; i < slots; i++) {
@@ -1290,6 +1314,36 @@ DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
 // Straight to rows in global memory. From a warpgroup's accumulators (ptx/wgmma.cuh): the four lanes that share a row trade their pieces of it, so
 // that each stores whole 16 bytes and they 64 bytes side by side.
 
+// Groups of warps: register reallocation, named barriers, transposing stores.
+
+// setmaxnreg.{inc,dec}.sync.aligned.u32, sm_90a, ISA 8.0: by all warps of a warpgroup. Moves registers within what the block was launched
+// with; an increase that the others' decreases do not cover waits for ever, so kernels assert the sum.
+template <int REGISTERS> DEVICE void increase_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> DEVICE void decrease_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+// bar.sync / bar.arrive, sm_20, ISA 2.0: named barriers 1 ... 15 (0 is block_sync), by whole warps; `threads` counts those of both kinds.
+DEVICE void named_barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEVICE void named_barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// stmatrix.sync.aligned.m8n8.x4(.trans).shared.b16, sm_90, ISA 7.8: lanes 8i ... 8i + 7 give the rows of matrix i.
+DEVICE void stmatrix_x4(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
+                 "r"(r2), "r"(r3)
+                 : "memory");
+}
+DEVICE void stmatrix_x4_trans(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0),
+                 "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+}
 
 // Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
 DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
@@ -1306,10 +1360,10 @@ DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
 template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, int row, int limit,
                                                    const float (&d)[COUNT], float factor, int real = COUNT * 2) {
     constexpr int COLUMNS = COUNT * 2;
-    const int own = lane_index() % 4 * 8;
+    // WHY all lines before any store: in between, a branch would keep the transpositions from overlapping.
+    Vector4 line[2][(COLUMNS + 31) / 32];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        u16 *at = out.row(row + 8 * half) + column + own;
 #pragma unroll
         for (int c = 0; c < COLUMNS; c += 32) {
             u32 word[4] = {0, 0, 0, 0};
@@ -1318,8 +1372,58 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
                 const int i = (c / 8 + g) * 4 + 2 * half;
                 if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
             }
-            const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
-            if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
+            line[half][c / 32] = quad_transpose(word[0], word[1], word[2], word[3]);
+        }
+    }
+    const int own = lane_index() % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (row + 8 * half >= limit) continue;
+        u16 *at = out.row(row + 8 * half) + column + own;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c += 32)
+            if (c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line[half][c / 32]);
+    }
+}
+
+// The same for the rows row ... row + 15 of a warp, through STAGING_BYTES of shared memory that are its own: eight rows of 64 columns at a time, with
+// an eighth of the instructions that trading takes.
+constexpr int STAGING_BYTES = 8 * 128;
+template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int column, int row, int limit,
+                                               const float (&d)[COUNT], float factor) {
+    constexpr int COLUMNS = COUNT * 2;
+    const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
+    const int own_row = lane / 8, chunk = lane % 8;  // as this lane loads and stores; chunks of a row are swizzled
+    const int own_column = column + chunk * 8;
+    u16 *to[4];  // or each would be computed at every store again
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + own_column);
+#pragma unroll
+    for (int part = 0; part < COLUMNS; part += 64) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+#pragma unroll
+            for (int c = 0; c < 8; c += 4) {
+                u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int at = (part / 8 + c + i) * 4 + 2 * half;
+                    if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+                }
+                stmatrix_x4(staging + chunk * 128 + ((c + own_row) ^ chunk) * 16, word[0], word[1], word[2], word[3]);
+            }
+            warp_sync();
+            Vector4 line[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at = 4 * i + own_row;
+                line[i] = load_shared(staging + at * 128 + (chunk ^ at) * 16);
+            }
+            warp_sync();
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (row + own_row + 8 * half + 4 * i < limit && part + chunk * 8 < COLUMNS)
+                    store(reinterpret_cast<Vector4 *>(to[2 * half + i] + part), line[i]);
         }
     }
 }
@@ -1452,36 +1556,6 @@ DEVICE Float4 load_relaxed(const Float4 *address) {
 DEVICE void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // griddepcontrol.launch_dependents, sm_90, ISA 7.8: the next kernel of the chain may start to be placed.
 DEVICE void allow_successor() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-// Groups of warps: register reallocation, named barriers, transposing stores.
-
-// setmaxnreg.{inc,dec}.sync.aligned.u32, sm_90a, ISA 8.0: by all warps of a warpgroup. Moves registers within what the block was launched
-// with; an increase that the others' decreases do not cover waits for ever, so kernels assert the sum.
-template <int REGISTERS> DEVICE void increase_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
-}
-template <int REGISTERS> DEVICE void decrease_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
-}
-
-// bar.sync / bar.arrive, sm_20, ISA 2.0: named barriers 1 ... 15 (0 is block_sync), by whole warps; `threads` counts those of both kinds.
-DEVICE void named_barrier_sync(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-DEVICE void named_barrier_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// stmatrix.sync.aligned.m8n8.x4(.trans).shared.b16, sm_90, ISA 7.8: lanes 8i ... 8i + 7 give the rows of matrix i.
-DEVICE void stmatrix_x4(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
-                 "r"(r2), "r"(r3)
-                 : "memory");
-}
-DEVICE void stmatrix_x4_trans(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0),
-                 "r"(r1), "r"(r2), "r"(r3)
-                 : "memory");
-}
 // wgmma with bf16 operands whatever the kernel's own type, for what wants float32's range. Accumulators as in ptx/wgmma.cuh: products of both kinds
 // may follow each other on the same ones.
 
@@ -1506,11 +1580,11 @@ template <> DEVICE void wgmma_rs_bf16<64>(float (&d)[32], const u32 (&a)[4], u64
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-using KTile = Panels<OWN_KEYS, HEAD_DIM>;
-using VTile = Panels<OWN_KEYS, HEAD_DIM_V>;
+using KTile = Panels<SLOT_KEYS, HEAD_DIM>;
+using VTile = Panels<SLOT_KEYS, HEAD_DIM_V>;
 using QTile = Panels<TILE_M, HEAD_DIM>;
 using DoutTile = Panels<TILE_M, HEAD_DIM_V>;
-using DsTile = Panels<OWN_KEYS, TILE_M>;  // [key][query]
+using DsTile = Panels<SLOT_KEYS, TILE_M>;  // [key][query]
 constexpr bool DQ_CLIPPED = false;
 constexpr int STATISTICS_BYTES = TILE_M * 16;
 
@@ -1588,18 +1662,30 @@ constexpr int DS_OFFSET = 184320;
 constexpr int PIECES_OFFSET = 217088;
 constexpr int WORK_OFFSET = 217600;
 constexpr int BARRIERS_OFFSET = 217728;
-constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_STAGES + V_STAGES + DS_STAGES + PIECE_SLOTS + TURN_STAGES;
+constexpr int K_SLOTS = KEY_RINGS * K_STAGES, V_SLOTS = KEY_RINGS * V_STAGES, DS_SLOTS = KEY_RINGS * DS_STAGES;
+constexpr int RINGS = Q_STAGES + DOUT_STAGES + K_SLOTS + V_SLOTS + DS_SLOTS + PIECE_SLOTS + TURN_STAGES;
 constexpr int BARRIERS = 2 * RINGS + 1 + (CLUSTER == 2 ? DS_STAGES + 2 : 0);
-static_assert(V_OFFSET - K_OFFSET >= K_STAGES * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_STAGES * VTile::BYTES &&
+static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFSET >= V_SLOTS * VTile::BYTES &&
                   DOUT_OFFSET - Q_OFFSET >= Q_STAGES * QTile::BYTES &&
                   STATISTICS_OFFSET - DOUT_OFFSET >= DOUT_STAGES * DoutTile::BYTES &&
                   ZEROS_OFFSET == STATISTICS_OFFSET + Q_STAGES * STATISTICS_BYTES &&
                   DS_OFFSET - ZEROS_OFFSET >= STATISTICS_BYTES &&
-                  PIECES_OFFSET - DS_OFFSET >= DS_STAGES * DsTile::BYTES &&
+                  PIECES_OFFSET - DS_OFFSET >= DS_SLOTS * DsTile::BYTES &&
                   WORK_OFFSET - PIECES_OFFSET >= PIECE_SLOTS * sizeof(Piece) &&
                   BARRIERS_OFFSET - WORK_OFFSET >= sizeof(Work) &&
                   BARRIERS_OFFSET + 8 * BARRIERS == 217992,
               "the kernel and its budget agree");
+
+// A position in a compute warpgroup's ring of N buffers of K, V or dS. Where each group has its own, they take turns in memory.
+template <int N> struct KeyRing {
+    u32 slot, parity = 0;
+
+    DEVICE explicit KeyRing(int group) : slot(KEY_RINGS == 1 ? 0 : group) {}
+    DEVICE void advance() {
+        slot = slot + KEY_RINGS < KEY_RINGS * N ? slot + KEY_RINGS : slot + KEY_RINGS - KEY_RINGS * N;
+        parity ^= slot < KEY_RINGS ? 1 : 0;
+    }
+};
 
 DEVICE Band band_of(const Piece &piece, int tile) {
     const int first = tile * TILE_M;
@@ -1639,10 +1725,10 @@ struct Walk {
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
 //     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
-//     empty       one arrival per warp that reads: compute warps for q, dout and v, dQ warps for k and dS (compute warps are done with k when dS is
-//                 there; with their own rows of dS when they make the next), for pieces all of them, the loader, the turn taker and the turn
-//                 passer. Wide heads: the second group's for v, all for dS and P. Alternating groups: all for dS, whose rows the other group may be
-//                 next to write
+//     empty       one arrival per warp that reads: compute warps for q, dout and v (with rings of its own, a group's), dQ warps for k and dS
+//                 (compute warps are done with k when dS is there; with their own rows of dS when they make the next), for pieces all of them, the
+//                 loader, the turn taker and the turn passer. Wide heads: the second group's for v, all for dS and P. Alternating groups of pairs:
+//                 all for dS, whose rows the other group may be next to write
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
 //     request     the loader's: the scheduler may draw
@@ -1656,12 +1742,12 @@ struct Barriers {
     DEVICE u32 dout_full(u32 slot) const { return q_empty(Q_STAGES) + 8 * slot; }
     DEVICE u32 dout_empty(u32 slot) const { return dout_full(DOUT_STAGES) + 8 * slot; }
     DEVICE u32 k_full(u32 slot) const { return dout_empty(DOUT_STAGES) + 8 * slot; }
-    DEVICE u32 k_empty(u32 slot) const { return k_full(K_STAGES) + 8 * slot; }
-    DEVICE u32 v_full(u32 slot) const { return k_empty(K_STAGES) + 8 * slot; }
-    DEVICE u32 v_empty(u32 slot) const { return v_full(V_STAGES) + 8 * slot; }
-    DEVICE u32 ds_full(u32 slot) const { return v_empty(V_STAGES) + 8 * slot; }
-    DEVICE u32 ds_empty(u32 slot) const { return ds_full(DS_STAGES) + 8 * slot; }
-    DEVICE u32 piece_full(u32 slot) const { return ds_empty(DS_STAGES) + 8 * slot; }
+    DEVICE u32 k_empty(u32 slot) const { return k_full(K_SLOTS) + 8 * slot; }
+    DEVICE u32 v_full(u32 slot) const { return k_empty(K_SLOTS) + 8 * slot; }
+    DEVICE u32 v_empty(u32 slot) const { return v_full(V_SLOTS) + 8 * slot; }
+    DEVICE u32 ds_full(u32 slot) const { return v_empty(V_SLOTS) + 8 * slot; }
+    DEVICE u32 ds_empty(u32 slot) const { return ds_full(DS_SLOTS) + 8 * slot; }
+    DEVICE u32 piece_full(u32 slot) const { return ds_empty(DS_SLOTS) + 8 * slot; }
     DEVICE u32 piece_empty(u32 slot) const { return piece_full(PIECE_SLOTS) + 8 * slot; }
     DEVICE u32 turn(u32 slot) const { return piece_empty(PIECE_SLOTS) + 8 * slot; }
     DEVICE u32 added(u32 slot) const { return turn(TURN_STAGES) + 8 * slot; }
@@ -1670,7 +1756,7 @@ struct Barriers {
     DEVICE void initialise() const {
         init_ring(q_full(0), q_empty(0), Q_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         init_ring(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
-        init_ring(k_full(0), k_empty(0), K_STAGES, 1, 4);
+        init_ring(k_full(0), k_empty(0), K_SLOTS, 1, 4);
         init_ring(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
         init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
         init_ring(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
@@ -1691,7 +1777,8 @@ DEVICE void arrive_everywhere(u32 barrier, bool really = true) {
 
 // ---- Roles: scheduler -------------------------------------------------------------------------------------------------
 
-constexpr int LOADS_AHEAD = 2;  // loads that are left when the next piece is drawn: drawing takes about as long
+constexpr int LOADS_AHEAD = 2;   // loads that are left when the next piece is drawn: drawing takes about as long
+constexpr int PIECES_AHEAD = 3;  // short pieces that are left when more heads are drawn
 
 // What the schedulers of single blocks and of pairs (backward_pair.cuh) have in common.
 struct Publisher {
@@ -1752,7 +1839,7 @@ struct Publisher {
 };
 
 // One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+// would hold back all that wait for their turn after it. (Several heads travel together only where no one waits.) Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
 struct Scheduler : Publisher {
     using Publisher::Publisher;
 
@@ -1780,11 +1867,12 @@ struct Scheduler : Publisher {
             const Range before = mask.query_tiles<TILE_M, TILE_N>(work.block - 1);
             const Range after = mask.query_tiles<TILE_M, TILE_N>(work.block + 1);
             const Range whole = mask.whole_query_tiles<TILE_M, TILE_N>(work.block);
+            const int request = larger(chunk - PIECES_AHEAD, 0);
             for (int i = 0; i < chunk; i++)
                 publish(ring, {work.sequence, head + i, work.block, tiles.begin, tiles.end, whole.begin,
                                larger(whole.end - whole.begin, 0), edge(work, -static_cast<i64>(args.window_left)),
                                edge(work, args.window_right), after.end > after.begin ? after.begin : tiles.end,
-                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == chunk - 1,
+                               work.block > 0 ? before.end : 0, (tiles.end - tiles.begin) * args.group, i == request,
                                ascends(head + i)});
             if (lane_index() == 0) mbarrier_wait(barriers.request(), request_parity);
             warp_sync();
@@ -1935,7 +2023,7 @@ struct Accumulator {
     const Barriers barriers;
     Ring<DS_STAGES> ds_ring;
     Ring<K_STAGES> k_ring;
-    Ring<TURN_STAGES> turn_ring, added_ring;
+    RingPlace<TURN_STAGES> turn_ring, added_ring;
     static constexpr int BLOCK_FLOATS = GROUP_THREADS * 4;  // of eight columns of a tile
 
     DEVICE Accumulator(const BackwardSm90Args &a, u32 shared_base, const Barriers &b)
@@ -1948,10 +2036,9 @@ struct Accumulator {
             mbarrier_wait(barriers.piece_full(pieces.slot), pieces.parity);
             const Piece &piece = piece_slot(pieces.slot);
             if (piece.steps == 0) break;
-            mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity);
+            wait_for_k(piece);
 #pragma unroll 1
-            for (steps.begin(piece); steps.left > 0; steps.advance(args.group))
-                step(piece, steps.head(piece, args.group), steps.tile);
+            for (steps.begin(piece); steps.left > 0; steps.advance(args.group)) step(piece, steps);
             warp_sync();
             arrive(barriers.k_empty(k_ring.slot));
             k_ring.advance();
@@ -1961,7 +2048,9 @@ struct Accumulator {
     }
 
   private:
-    DEVICE void step(const Piece &piece, int head, int tile) {
+    DEVICE void wait_for_k(const Piece &) const { mbarrier_wait(barriers.k_full(k_ring.slot), k_ring.parity); }
+    DEVICE void step(const Piece &piece, const Steps &steps) {
+        const int head = steps.head(piece, args.group), tile = steps.tile;
         const bool first = piece.first(tile), last = piece.last(tile);
         float *sum =
             accumulator_tile(args.accumulator, head, args.accumulator_rows, piece.sequence.accumulator_row, tile) +
@@ -1970,9 +2059,9 @@ struct Accumulator {
         own_panels(piece, head, tile, first, last, sum);
         ds_ring.advance();
         if (!last) {
-            mbarrier_wait(barriers.added(added_ring.slot), added_ring.parity ^ 1);
+            mbarrier_wait(barriers.added(added_ring.slot()), added_ring.parity() ^ 1);
             warp_sync();
-            arrive(barriers.added(added_ring.slot));
+            arrive(barriers.added(added_ring.slot()));
             added_ring.advance();
         }
     }
@@ -2027,7 +2116,7 @@ struct Accumulator {
     }
     template <int COLUMNS> static DEVICE void issue(float (&dq)[COLUMNS / 2], u64 ds, u64 k) {
 #pragma unroll
-        for (int i = 0; i < OWN_KEYS / 16; i++)
+        for (int i = 0; i < SLOT_KEYS / 16; i++)
             wgmma_ss<COLUMNS, MN_MAJOR, MN_MAJOR>(dq, descriptor_plus(ds, DsTile::columns_step(i)),
                                                   descriptor_plus(k, KTile::columns_step(i)), 1);
     }
@@ -2056,8 +2145,8 @@ struct Accumulator {
 
     // Until this block may add to the tile.
     DEVICE void wait_turn() {
-        arrive(barriers.turn(turn_ring.slot));
-        mbarrier_wait(barriers.turn(turn_ring.slot), turn_ring.parity);
+        arrive(barriers.turn(turn_ring.slot()));
+        mbarrier_wait(barriers.turn(turn_ring.slot()), turn_ring.parity());
         turn_ring.advance();
     }
 };
@@ -2080,9 +2169,9 @@ struct Compute {
     const Weigher weigher;
     Ring<Q_STAGES> q_ring;  // of the newest S
     Ring<DOUT_STAGES> dout_ring;
-    Ring<K_STAGES> k_ring;
-    Ring<V_STAGES> v_ring;
-    Ring<DS_STAGES> ds_ring;
+    KeyRing<K_STAGES> k_ring;
+    KeyRing<V_STAGES> v_ring;
+    KeyRing<DS_STAGES> ds_ring;
     Ring<PIECE_SLOTS> piece_ring;
     Walk walk;                // of the newest S
     bool dout_there = false;  // of the step to come
@@ -2096,8 +2185,8 @@ struct Compute {
     u32 with_delta[4];
 
     DEVICE Compute(const BackwardSm90Args &a, u32 shared_base, const Barriers &b, int group_index, int warp_index)
-        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index),
-          weigher(a.scale, a.softcap), walk{a.group} {}
+        : args(a), shared(shared_base), barriers(b), group(group_index), warp(warp_index), weigher(a.scale, a.softcap),
+          k_ring(group_index), v_ring(group_index), ds_ring(group_index), walk{a.group} {}
 
     DEVICE void run() {
         with_shift[0] = with_shift[1] = shift_ones();
@@ -2109,10 +2198,11 @@ struct Compute {
             const int steps = piece().steps;
             if (steps == 0) break;
             first_scores();
-            int old_q = -1;
             weigh();
-            // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
-            // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+            int old_q = -1;
+            if constexpr (!KV_REGISTERS) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
+                // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
+                // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
 #pragma unroll 1
             while (walk.steps.left > 1) step<false>(old_q);
             step<true>(old_q);
@@ -2139,12 +2229,10 @@ struct Compute {
     }
     DEVICE u32 q_tile(u32 slot) const { return shared + Q_OFFSET + slot * QTile::BYTES; }
     DEVICE u32 dout_tile() const { return shared + DOUT_OFFSET + dout_ring.slot * DoutTile::BYTES; }
-    DEVICE u32 k_tile() const {
-        return shared + K_OFFSET + k_ring.slot * KTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
-    }
-    DEVICE u32 v_tile() const {
-        return shared + V_OFFSET + v_ring.slot * VTile::BYTES + part() * (GROUP_ROWS * PANEL_PITCH);
-    }
+    // This group's first row in buffers of K, V and dS.
+    DEVICE int tile_row() const { return KEY_RINGS == 1 ? part() * GROUP_ROWS : 0; }
+    DEVICE u32 k_tile() const { return shared + K_OFFSET + k_ring.slot * KTile::BYTES + tile_row() * PANEL_PITCH; }
+    DEVICE u32 v_tile() const { return shared + V_OFFSET + v_ring.slot * VTile::BYTES + tile_row() * PANEL_PITCH; }
     DEVICE u32 statistics() const { return shared + STATISTICS_OFFSET + q_ring.slot * STATISTICS_BYTES; }
     // This lane's first row in the tile of keys.
     DEVICE int first_row() const { return part() * GROUP_ROWS + warp * 16 + lane_index() / 4; }
@@ -2166,8 +2254,8 @@ struct Compute {
         if constexpr (KV_REGISTERS) load_rows<KTile>(k_rows, k_tile());
         issue_scores();
         walk.begin(piece(), part() * GROUP_ROWS);
-        mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
         if constexpr (KV_REGISTERS) {
+            mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
             load_rows<VTile>(v_rows, v_tile());
             warp_sync();
             arrive(barriers.v_empty(v_ring.slot));
@@ -2237,7 +2325,7 @@ struct Compute {
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {
-        const int first = part() * GROUP_ROWS + warp * 16;
+        const int first = tile_row() + warp * 16;
 #pragma unroll
         for (int k = 0; k < TILE_M / 16; k++) {
             u32 word[4];
@@ -2293,7 +2381,7 @@ struct Compute {
     }
     // dK += dS^T Q.
     DEVICE void issue_dk(u32 ds, u32 q) {
-        const u64 a = DsTile::rows_operand(ds + part() * (GROUP_ROWS * PANEL_PITCH));
+        const u64 a = DsTile::rows_operand(ds + tile_row() * PANEL_PITCH);
         const u64 b = QTile::columns_operand(q_tile(q));
         wgmma_fence();
 #pragma unroll
@@ -2305,9 +2393,13 @@ struct Compute {
 
     DEVICE void store_keys() const {
         const Sequence &q = piece().sequence;
-        const int head = piece().key_head, row = piece().first_key() + first_row();
-        store_accumulator(rows_of(args.dv, q.k_batch, q.k_begin, head), 0, row, q.k_len, dv, 1.0f / WEIGHT_UNIT);
-        store_accumulator(rows_of(args.dk, q.k_batch, q.k_begin, head), 0, row, q.k_len, dk, args.scale / WEIGHT_UNIT);
+        const int head = piece().key_head;
+        const Rows to_dv = rows_of(args.dv, q.k_batch, q.k_begin, head);
+        const Rows to_dk = rows_of(args.dk, q.k_batch, q.k_begin, head);
+        const float dv_factor = 1.0f / WEIGHT_UNIT, dk_factor = args.scale / WEIGHT_UNIT;
+        const int row = piece().first_key() + first_row();
+        store_accumulator(to_dv, 0, row, q.k_len, dv, dv_factor);
+        store_accumulator(to_dk, 0, row, q.k_len, dk, dk_factor);
     }
 };
 

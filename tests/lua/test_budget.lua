@@ -142,6 +142,8 @@ local function sweep_hopper(body)
             local r = request { arch = "sm_90a", head_dim = head_dim, head_dim_v = head_dim_v, stages = stages, dout_stages = 5 - stages,
               softcap = softcap, tile_n = tile_n }
             body(r, budget.bwd_sm90(r))
+            r.alternate, r.group_buffers = true, true
+            body(r, budget.bwd_sm90(r))
           end
         end
       end
@@ -163,6 +165,11 @@ test("bwd_sm90: what is accepted fits a block of 512 threads, what is refused sa
     equal(2 * facts.compute_registers + facts.dq_registers + facts.helper_registers, 4 * facts.registers)
     assert(facts.wide or (r.head_dim + r.head_dim_v) // 2 + 48 < facts.compute_registers)
     equal(facts.cluster, (r.tile_n == 256 or r.tile_n == 128 and math.max(r.head_dim, r.head_dim_v) > 128) and 2 or 1)
+    assert(not r.group_buffers or not facts.wide and facts.cluster == 1)
+    equal(facts.slot_keys, (r.group_buffers or facts.wide) and 64 or 128)
+    for _, map in ipairs(facts.maps) do
+      equal(map.rows, (map.operand == "k" or map.operand == "v") and facts.slot_keys or r.tile_m)
+    end
     local free = 0
     for _, region in ipairs(facts.regions) do
       assert(region.offset % (region[3] or 128) == 0 and region.offset >= free, region[1])

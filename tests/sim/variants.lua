@@ -99,6 +99,16 @@ add("pair-216-72", 90, { head_dim = 216, head_dim_v = 72 },
 add("alternate-128-window", 90, { head_dim = 128, mask = "window" },
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2 alternate=1")
+-- Buffers of a compute warpgroup's own.
+add("buffers-64-causal", 90, { head_dim = 64, mask = "causal" },
+  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=3 alternate=1 group_buffers=1")
+add("buffers-128-fp16", 90, { head_dim = 128, dtype = "fp16" },
+  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2 alternate=1 group_buffers=1")
+add("buffers-96-40-window", 90, { head_dim = 96, head_dim_v = 40, mask = "window" },
+  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2 alternate=1 group_buffers=1")
 add("rows-64", 80, { head_dim = 64 })
 add("rows-128-causal", 80, { head_dim = 128, mask = "causal" })
 

@@ -142,8 +142,8 @@ START_TEST(the_backward) {
     const struct stub_map q = map_of(&backward->q), k = map_of(&backward->k), v = map_of(&backward->v),
                           dout = map_of(&backward->dout);
     check_map(&q, &args.q, schedule->tile_m);
-    check_map(&k, &args.k, schedule->tile_n);
-    check_map(&v, &args.v, schedule->tile_n);
+    check_map(&k, &args.k, schedule->tile_n / 2);  // each compute warpgroup's
+    check_map(&v, &args.v, schedule->tile_n / 2);
     check_map(&dout, &args.dout, schedule->tile_m);
     ck_assert_uint_eq(pre->o.data, (uintptr_t)args.o.data);
     ck_assert_uint_eq(pre->dlse.data, (uintptr_t)args.dlse.data);

@@ -55,7 +55,7 @@ template <typename T> DEVICE T shuffle_xor(T value, int mask) {
 template <typename T> DEVICE T shuffle_up(T value, int distance) {
     return sim_narrow<T>(sim::shuffle(sim_widen(value), static_cast<u32>(distance), sim::Shuffle::UP));
 }
-DEVICE u32 opaque(u32 value) { return value; }
+template <typename T> DEVICE T opaque(T value) { return value; }
 DEVICE bool unlikely(bool condition) { return condition; }
 template <typename T> DEVICE T uniform(T value) {
     return sim_narrow<T>(sim::shuffle(sim_widen(value), 0, sim::Shuffle::UNIFORM));
