@@ -10,7 +10,7 @@
 
 namespace sim {
 
-constexpr size_t MANY_READERS = 40;
+constexpr size_t FEW_READERS = 16, MANY_READERS = 40;
 
 // ---- clocks -----------------------------------------------------------------------------------------------------------
 
@@ -38,8 +38,10 @@ void acquire(const Clock &released) {
 }
 void publish(Clock &gathering, const u32 *view) {
     if (options.no_hazards) return;
-    if (gathering.empty()) gathering.assign(block->words, 0);
-    join(gathering.data(), view);
+    if (gathering.empty())
+        gathering.assign(view, view + block->words);
+    else
+        join(gathering.data(), view);
 }
 void publish(Clock &gathering) {
     publish(gathering, self->clock);
@@ -163,12 +165,19 @@ static void chunk_access(u32 address, u32 mask, const Actor &actor, bool write, 
     if (write) chunk.written |= static_cast<u16>(mask);
     if (options.no_hazards) return;
     size_t kept = 0;
+    const bool few = chunk.accesses.size() < FEW_READERS;
     for (size_t i = 0; i < chunk.accesses.size(); i++) {
         const Access earlier = chunk.accesses[i];
         const u64 e = earlier.bits;
+        const bool conflict = (mask_of(e) & mask) && (write || is_write(e)) && !(atomic && is_atomic(e));
+        // To see what a read need not keep costs more than keeping it.
+        if (!conflict && few && entry_of(e) != actor.entry) {
+            chunk.accesses[kept++] = earlier;
+            continue;
+        }
         const bool before =
             actor.view[entry_of(e)] >= time_of(e) || (block->weak && comes_weakly_before(e, actor, write));
-        if ((mask_of(e) & mask) && (write || is_write(e)) && !(atomic && is_atomic(e))) {
+        if (conflict) {
             if (!before)
                 report_race(actor, address, entry_of(e), write, is_write(e), pc, earlier.pc);
             else if (!actor.generic && is_generic(e) && is_write(e) &&
@@ -269,12 +278,8 @@ void store_shared(u32 address, const void *from, u32 bytes) {
 
 // ---- plain accesses ---------------------------------------------------------------------------------------------------
 
-// Registers of products in flight, and when registers were last accessed.
-static void stack_access(char *p, size_t bytes, bool write, const void *pc) {
-    const size_t offset = static_cast<size_t>(p - self->stack->low);
-    for (size_t word = offset / 4; word < (offset + bytes + 3) / 4 && word < STACK_BYTES / 4; word++)
-        self->stack->touched[word] = self->stack->fences;
-    if (self->flights.empty() || p >= self->flights_high || p + bytes <= self->flights_low) return;
+// The stack's accesses that hooks.cpp does not settle itself.
+void in_flight(const char *p, size_t bytes, bool write, const void *pc) {
     for (const Flight &flight : self->flights)
         if (p < flight.high && p + bytes > flight.low && (write || flight.accumulator)) {
             find(write ? "register written while a wgmma uses it" : "accumulator read before its wgmma has completed",
@@ -286,10 +291,6 @@ static void stack_access(char *p, size_t bytes, bool write, const void *pc) {
 void access(void *pointer, size_t bytes, bool write, const void *pc) {
     if (!self || !bytes) return;
     char *p = static_cast<char *>(pointer);
-    if (static_cast<size_t>(p - self->stack->low) < STACK_BYTES) {
-        stack_access(p, bytes, write, pc);
-        return;
-    }
     u32 address;
     bool allowed;
     if (is_shared(p, address)) {

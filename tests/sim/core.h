@@ -5,6 +5,7 @@
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -68,13 +69,6 @@ struct Block;
 struct Cluster;
 struct Copy;
 
-// A fiber's stack, and for each word of it when it was last accessed, counted in wgmma.fences. The count goes on from fiber to fiber.
-struct Stack {
-    char *low;
-    u32 *touched;
-    u32 fences;
-};
-
 // Registers of a product in flight.
 struct Flight {
     char *low, *high;
@@ -118,7 +112,6 @@ struct Fiber {
     bool fenced;
     u32 issued, product_group;
     std::vector<Flight> flights;
-    char *flights_low, *flights_high;  // all of them lie between
 
     u32 lane() const { return index % WARP; }
     Actor actor() const { return {entry, clock[entry], clock, true}; }
@@ -294,7 +287,17 @@ void check_visits(const Block &b);                // it has ended
 void cluster_exit(Cluster &cluster);              // one of its threads has
 
 // ---- warp.cpp, product.cpp, copy.cpp, tensor.cpp: one step of what is asynchronous; false: there is nothing to do
-float to_float(u16 bits, bool half);
+inline float to_float(u16 bits, bool half) {
+    if (half) {
+        _Float16 value;
+        memcpy(&value, &bits, sizeof value);
+        return static_cast<float>(value);
+    }
+    const u32 wide = static_cast<u32>(bits) << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
 bool product_step(Warp &warp);
 bool product_ready(const Warp &warp);
 bool copy_step(bool forced);

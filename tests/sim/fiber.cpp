@@ -124,13 +124,13 @@ static Stack *new_stack() {
     auto *low = static_cast<char *>(
         mmap(nullptr, GUARD + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     mprotect(low, GUARD, PROT_NONE);
-    return new Stack{low + GUARD, new u32[STACK_BYTES / 4](), 0};
+    return new Stack{low + GUARD, new u32[STACK_BYTES / 4](), 0, nullptr, nullptr};
 }
 
 static void run_fiber(Fiber &fiber) {
     self = &fiber;
     statistics.switches++;
-    stack.low = fiber.stack->low;
+    stack.of = fiber.stack;
     stack.limit = stack.accesses + TURN_LIMIT;
     fiber.context = context::jump_fcontext(fiber.context, nullptr).fctx;
     self = nullptr;
@@ -207,6 +207,7 @@ static void start_block(Block &b) {
         Fiber &f = b.fibers[i];
         f.stack = take<Stack *>(stack_pool, new_stack);
         f.stack->fences++;
+        f.stack->flights_low = f.stack->flights_high = nullptr;
         f.home = &b;
         f.index = i;
         f.entry = b.thread_entry + i;

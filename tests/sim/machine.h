@@ -94,13 +94,22 @@ void wgmma_wait(u32 pending);
 
 // ---- what hooks.cpp, linked into every kernel, needs ------------------------------------------------------------------
 constexpr size_t STACK_BYTES = 64 << 10;
-struct RunningStack {
+// A fiber's stack, and for each word of it when it was last accessed, counted in wgmma.fences: the count goes on from fiber to fiber. What
+// products in flight have of it lies between two addresses, null if there is none.
+struct Stack {
     char *low;
+    u32 *touched;
+    u32 fences;
+    char *flights_low, *flights_high;
+};
+struct RunningStack {
+    Stack *of;
     bool watched;  // the kernel has wgmma: its registers are looked at too
     u64 accesses;
     u64 limit;  // of accesses in one turn: more are an endless loop
 };
 extern RunningStack stack;
+void in_flight(const char *p, size_t bytes, bool write, const void *pc);  // an access between these addresses
 void access(void *pointer, size_t bytes, bool write, const void *pc);
 void endless(const void *pc);
 void undefined(const char *what, const void *pc);

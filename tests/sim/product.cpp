@@ -45,27 +45,32 @@ struct Operands {
     const WarpProduct &op;
     Actor actor;
 
-    void fetch(u32 address, u16 *to) const { async_shared(actor, address, reinterpret_cast<u8 *>(to), false, op.pc); }
+    // 8 values at `address` as float32.
+    void fetch(u32 address, float *to) const {
+        u16 e[8];
+        async_shared(actor, address, reinterpret_cast<u8 *>(e), false, op.pc);
+        const bool half = op.of[0].half;
+        for (u32 i = 0; i < 8; i++) to[i] = to_float(e[i], half);
+    }
 
     // Reads `rows` rows from `first` on as matrix(row, k).
     template <class F> void read(u64 descriptor, bool rows_contiguous, u32 first, u32 rows, F matrix) const {
         const Descriptor from(descriptor);
         if (!from.sound || (from.plain && rows_contiguous))
             find("wgmma descriptor", op.pc, nullptr, "%016llx is not one that is known here", descriptor);
-        const bool half = op.of[0].half;
-        u16 e[8];
+        float e[8];
         if (!rows_contiguous) {
             for (u32 row = 0; row < rows; row++)
                 for (u32 chunk = 0; chunk < 2; chunk++) {
                     fetch(from.k_major(first + row, chunk), e);
-                    for (u32 i = 0; i < 8; i++) matrix(row, chunk * 8 + i) = to_float(e[i], half);
+                    for (u32 i = 0; i < 8; i++) matrix(row, chunk * 8 + i) = e[i];
                 }
             return;
         }
         for (u32 k = 0; k < 16; k++)
             for (u32 chunk = 0; chunk < rows / 8; chunk++) {
                 fetch(from.mn_major(k, first / 8 + chunk), e);
-                for (u32 i = 0; i < 8; i++) matrix(chunk * 8 + i, k) = to_float(e[i], half);
+                for (u32 i = 0; i < 8; i++) matrix(chunk * 8 + i, k) = e[i];
             }
     }
     void read_registers() const {
@@ -140,12 +145,9 @@ static void check_fence(const void *pointer, size_t bytes, const void *pc) {
 // Registers are the product's from now to its wait.
 static void take_off(const void *pointer, size_t bytes, bool is_accumulator) {
     char *low = const_cast<char *>(static_cast<const char *>(pointer)), *high = low + bytes;
-    if (self->flights.empty()) {
-        self->flights_low = low;
-        self->flights_high = high;
-    }
-    self->flights_low = std::min(self->flights_low, low);
-    self->flights_high = std::max(self->flights_high, high);
+    Stack &own = *self->stack;
+    own.flights_low = self->flights.empty() ? low : std::min(own.flights_low, low);
+    own.flights_high = std::max(own.flights_high, high);
     for (Flight &f : self->flights)
         if (f.accumulator == is_accumulator && f.group == self->product_group && low <= f.high && high >= f.low) {
             f.low = std::min(f.low, low);
@@ -253,6 +255,7 @@ void wgmma_wait(u32 pending) {
     auto &flights = self->flights;
     flights.erase(std::remove_if(flights.begin(), flights.end(), [&](const Flight &f) { return f.group < below; }),
                   flights.end());
+    if (flights.empty()) self->stack->flights_low = self->stack->flights_high = nullptr;
 }
 
 }  // namespace sim

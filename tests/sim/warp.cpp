@@ -165,18 +165,6 @@ void store_matrices(u32 address, const u32 *registers, u32 count, bool transpose
 
 // ---- mma.sync ---------------------------------------------------------------------------------------------------------
 
-float to_float(u16 bits, bool half) {
-    if (half) {
-        _Float16 value;
-        memcpy(&value, &bits, sizeof value);
-        return static_cast<float>(value);
-    }
-    const u32 wide = static_cast<u32>(bits) << 16;
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
 struct MultiplyLane {
     float *c;
     const u32 *a, *b;

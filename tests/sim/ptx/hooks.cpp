@@ -12,11 +12,20 @@
 
 namespace {
 
-// Most accesses are to the running thread's own stack, which only wgmma watches.
+// Most accesses are to the running thread's own stack, which only wgmma watches. The machine is asked about the others.
 inline __attribute__((always_inline)) void seen(void *p, size_t bytes, bool write, const void *pc) {
     if (++sim::stack.accesses > sim::stack.limit) sim::endless(pc);
-    if (static_cast<size_t>(static_cast<char *>(p) - sim::stack.low) < sim::STACK_BYTES && !sim::stack.watched) return;
-    sim::access(p, bytes, write, pc);
+    const char *at = static_cast<char *>(p);
+    sim::Stack &own = *sim::stack.of;
+    const size_t offset = static_cast<size_t>(at - own.low);
+    if (offset >= sim::STACK_BYTES) {
+        sim::access(p, bytes, write, pc);
+        return;
+    }
+    if (!sim::stack.watched || !bytes) return;
+    const size_t end = (offset + bytes + 3) / 4;
+    for (size_t word = offset / 4; word < end && word < sim::STACK_BYTES / 4; word++) own.touched[word] = own.fences;
+    if (at < own.flights_high && at + bytes > own.flights_low) sim::in_flight(at, bytes, write, pc);
 }
 
 }  // namespace
