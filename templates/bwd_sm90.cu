@@ -235,16 +235,23 @@ static_assert(V_OFFSET - K_OFFSET >= K_SLOTS * KTile::BYTES && Q_OFFSET - V_OFFS
                   BARRIERS_OFFSET + 8 * BARRIERS == $(budget.shared_bytes),
               "the kernel and its budget agree");
 
-// A position in a compute warpgroup's ring of N buffers of K, V or dS. Where each group has its own, they take turns in memory.
+// A position in a compute warpgroup's ring of N buffers of K, V or dS.
+//% if group_buffers then
+// Those of the groups take turns in memory.
 template <int N> struct KeyRing {
     u32 slot, parity = 0;
 
-    DEVICE explicit KeyRing(int group) : slot(KEY_RINGS == 1 ? 0 : group) {}
+    DEVICE explicit KeyRing(int group) : slot(group) {}
     DEVICE void advance() {
         slot = slot + KEY_RINGS < KEY_RINGS * N ? slot + KEY_RINGS : slot + KEY_RINGS - KEY_RINGS * N;
         parity ^= slot < KEY_RINGS ? 1 : 0;
     }
 };
+//% else
+template <int N> struct KeyRing : Ring<N> {
+    DEVICE explicit KeyRing(int) {}
+};
+//% end -- group_buffers
 
 DEVICE Band band_of(const Piece &piece, int tile) {
     const int first = tile * TILE_M;

@@ -45,7 +45,7 @@ void tune_add_words(cJSON *json, const char *text, const char *const *only, size
         char *end;
         const double number = strtod(value, &end);
         const bool flag = !strcmp(name, "softcap") || !strcmp(name, "aligned") || !strcmp(name, "deterministic") ||
-                          !strcmp(name, "q_registers") || !strcmp(name, "alternate");
+                          !strcmp(name, "q_registers") || !strcmp(name, "alternate") || !strcmp(name, "group_buffers");
         if (flag)
             cJSON_AddBoolToObject(json, name, number != 0);
         else if (*end)

@@ -151,7 +151,8 @@ struct Accumulator {
             mbarrier_wait(barriers.ds_full(ds_ring.slot), ds_ring.parity);
             //% if budget.cluster == 2 then
             if (thread_index() % GROUP_THREADS == 0) mbarrier_arrive(barriers.peer_ds_full(ds_ring.slot));
-            mbarrier_wait(barriers.peer_ds_full(ds_ring.slot), ds_ring.parity);  // over at once: compute-sanitizer asks for it
+            mbarrier_wait(barriers.peer_ds_full(ds_ring.slot),
+                          ds_ring.parity);  // over at once: compute-sanitizer asks for it
             //% end -- cluster
         }
         const u64 ds = DsTile::columns_operand(shared + DS_OFFSET + ds_ring.slot * DsTile::BYTES);

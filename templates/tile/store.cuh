@@ -20,10 +20,10 @@ DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
 template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, int row, int limit,
                                                    const float (&d)[COUNT], float factor, int real = COUNT * 2) {
     constexpr int COLUMNS = COUNT * 2;
-    // WHY all lines before any store: in between, a branch would keep the transpositions from overlapping.
-    Vector4 line[2][(COLUMNS + 31) / 32];
+    const int own = lane_index() % 4 * 8;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
+        u16 *at = out.row(row + 8 * half) + column + own;
 #pragma unroll
         for (int c = 0; c < COLUMNS; c += 32) {
             u32 word[4] = {0, 0, 0, 0};
@@ -32,17 +32,9 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
                 const int i = (c / 8 + g) * 4 + 2 * half;
                 if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
             }
-            line[half][c / 32] = quad_transpose(word[0], word[1], word[2], word[3]);
+            const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
+            if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
         }
-    }
-    const int own = lane_index() % 4 * 8;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if (row + 8 * half >= limit) continue;
-        u16 *at = out.row(row + 8 * half) + column + own;
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c += 32)
-            if (c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line[half][c / 32]);
     }
 }
 

@@ -10,7 +10,7 @@
 struct stub stub;
 
 #define CONTEXTS 16
-#define FUNCTIONS 512
+#define FUNCTIONS 1024
 #define DEPTH 16
 
 struct CUlib_st {
