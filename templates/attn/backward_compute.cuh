@@ -64,10 +64,10 @@ struct Compute {
             //% end -- alternate
             first_scores();
             weigh();
-            int old_q = -1;
             if constexpr (!KV_REGISTERS) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
-                // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
-                // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+            // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
+            // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+            int old_q = -1;
 #pragma unroll 1
             while (walk.steps.left > 1) step<false>(old_q);
             step<true>(old_q);

@@ -80,7 +80,8 @@ struct Publisher {
 
 //% if budget.cluster == 1 then
 // One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. (Several heads travel together only where no one waits.) Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+// would hold back all that wait for their turn after it. (Several heads travel together only where no one waits.) Keys that no query sees it writes
+// itself, so that no one else ever meets a piece without steps.
 struct Scheduler : Publisher {
     using Publisher::Publisher;
 

@@ -1825,7 +1825,8 @@ struct Publisher {
 };
 
 // One warp, all lanes together. It draws a piece when the loader is about to be through with the one before, no sooner: a piece that is held back
-// would hold back all that wait for their turn after it. (Several heads travel together only where no one waits.) Keys that no query sees it writes itself, so that no one else ever meets a piece without steps.
+// would hold back all that wait for their turn after it. (Several heads travel together only where no one waits.) Keys that no query sees it writes
+// itself, so that no one else ever meets a piece without steps.
 struct Scheduler : Publisher {
     using Publisher::Publisher;
 
@@ -2185,10 +2186,10 @@ struct Compute {
             if (steps == 0) break;
             first_scores();
             weigh();
-            int old_q = -1;
             if constexpr (!KV_REGISTERS) mbarrier_wait(barriers.v_full(v_ring.slot), v_ring.parity);
-                // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
-                // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+            // No more than dK is in flight where the loop closes, and the last step is a copy of its own: ptxas serialises all products if registers
+            // that ordinary code touches are in flight across a back edge, or a branch surrounds a product.
+            int old_q = -1;
 #pragma unroll 1
             while (walk.steps.left > 1) step<false>(old_q);
             step<true>(old_q);
