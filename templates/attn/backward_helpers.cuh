@@ -202,31 +202,25 @@ struct Loader {
         Tile::load(to, map, full, s.q_begin, first, s.q_len, head, s.q_batch);
     }
     //% if group_buffers then
-    // 64 keys for each group that the piece concerns.
     DEVICE void load_k(const Piece &piece) {
-        const Sequence &s = piece.sequence;
-#pragma unroll
-        for (int group = 0; group < KEY_RINGS; group++) {
-            if (!piece.concerns(group)) continue;
-            const RingPlace<K_STAGES> place = {piece.turn[group]};
-            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.k_full(slot);
-            mbarrier_wait(barriers.k_empty(slot), place.parity() ^ 1);
-            mbarrier_arrive_expect(full, KTile::BYTES);
-            KTile::load(shared + K_OFFSET + slot * KTile::BYTES, args.k, full, s.k_begin,
-                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
-        }
+        load_halves<KTile, K_STAGES>(piece, args.k, K_OFFSET, barriers.k_full(0), barriers.k_empty(0));
     }
     DEVICE void load_v(const Piece &piece) {
+        load_halves<VTile, V_STAGES>(piece, args.v, V_OFFSET, barriers.v_full(0), barriers.v_empty(0));
+    }
+    // 64 keys for each group that the piece concerns. full, empty: barriers of the first slot.
+    template <class Tile, int N>
+    DEVICE void load_halves(const Piece &piece, const TensorMap &map, int offset, u32 full, u32 empty) const {
         const Sequence &s = piece.sequence;
 #pragma unroll
         for (int group = 0; group < KEY_RINGS; group++) {
             if (!piece.concerns(group)) continue;
-            const RingPlace<V_STAGES> place = {piece.turn[group]};
-            const u32 slot = place.slot() * KEY_RINGS + group, full = barriers.v_full(slot);
-            mbarrier_wait(barriers.v_empty(slot), place.parity() ^ 1);
-            mbarrier_arrive_expect(full, VTile::BYTES);
-            VTile::load(shared + V_OFFSET + slot * VTile::BYTES, args.v, full, s.k_begin,
-                        piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
+            const RingPlace<N> place = {piece.turn[group]};
+            const u32 slot = place.slot() * KEY_RINGS + group;
+            mbarrier_wait(empty + 8 * slot, place.parity() ^ 1);
+            mbarrier_arrive_expect(full + 8 * slot, Tile::BYTES);
+            Tile::load(shared + offset + slot * Tile::BYTES, map, full + 8 * slot, s.k_begin,
+                       piece.first_key() + piece.first_row(group), s.k_len, piece.key_head, s.k_batch);
         }
     }
     //% else
