@@ -72,6 +72,7 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
     assert [record["pass"] for record in run["records"]] == ["forward", "backward"]
     for record in run["records"]:
         assert {"varflash", "sdpa-flash"} <= set(record["peers"])
+        assert all(record["ready_seconds"][name] > 0 for name in record["peers"])
         assert all(error["rms"] < 1e-5 for peer in record["peers"].values() for error in peer["errors"].values())
     text = (tmp_path / "run.html").read_text()
     assert "a&lt;b" in text and "a<b" not in text and "<script" not in text and "http" not in text
@@ -84,13 +85,44 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
 def test_peers_are_asked_for_the_same_problem(peer, mask, monkeypatch):
     """FlexAttention without its compiler; the packages' places are taken by varflash's functions with their arguments."""
     flex_module = pytest.importorskip("torch.nn.attention.flex_attention")
-    monkeypatch.setattr(peers, "_compiled", {"attention": flex_module.flex_attention, "mask": flex_module.create_block_mask})
+    monkeypatch.setattr(peers, "_compiled", lambda: flex_module.flex_attention)
     monkeypatch.setattr(peers, "_require", lambda condition, reason: None)
     modules = {"flash_attn": varflash, "flash_attn_interface": fa3, "flash_attn.cute": fa4}
     monkeypatch.setattr(peers, "_import", lambda name: modules.get(name, flex_module))
     drawn = problem(f"--seqlens-q 5,0,9 --seqlens-k 7,3,11 --heads-q 4 --heads-k 2 --head-dim 16 --dtype fp32 {mask}")
     q, k, v, _ = drawn.tensors("cpu")
     torch.testing.assert_close(peers.PEERS[peer](drawn, "cpu")(q, k, v), peers.varflash(drawn, "cpu")(q, k, v), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["", "--causal", "--window 3,1", "--window inf,200", "--window 100,inf"])
+@pytest.mark.parametrize("lengths", ["--seqlens-q 256x2", "--seqlens-q 5,0,300,128 --seqlens-k 7,3,140,500", "--seqlens-q 0,3 --seqlens-k 9,0"])
+def test_blocks_are_those_of_create_block_mask(lengths, mask):
+    flex_module = pytest.importorskip("torch.nn.attention.flex_attention")
+    drawn = problem(f"{lengths} {mask}")
+    first, last = peers._visible(drawn, "cpu")
+    rows, keys = len(first), sum(drawn.lengths_k)
+    expected = flex_module.create_block_mask(lambda b, h, i, j: (j >= first[i]) & (j <= last[i]), None, None, rows, keys, device="cpu")
+    partial, full = peers._blocks(first, last, keys)
+    found = *peers._listed(partial), *peers._listed(full)
+    for name, mine in zip(("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"), found):
+        torch.testing.assert_close(mine, getattr(expected, name))
+
+
+def test_flex_is_compiled_once_for_all_masks(monkeypatch):
+    """A compilation takes many seconds: masks of one size differ in data only."""
+    flex_module = pytest.importorskip("torch.nn.attention.flex_attention")
+    counted = torch.compile(flex_module.flex_attention, dynamic=False, backend="eager")
+    monkeypatch.setattr(peers, "_compiled", lambda: counted)
+    monkeypatch.setattr(peers, "_require", lambda condition, reason: None)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for mask in ("", "--causal", "--window 3,1"):
+        for lengths in ("128x2", "100,5,151"):
+            drawn = problem(f"--seqlens-q {lengths} --heads-q 2 --head-dim 16 --dtype fp32 {mask}")
+            q, k, v, _ = drawn.tensors("cpu")
+            with torch.no_grad():
+                torch.testing.assert_close(peers.flex(drawn, "cpu")(q, k, v), peers.varflash(drawn, "cpu")(q, k, v), atol=1e-5, rtol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_interrupt_keeps_what_was_measured(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import datetime
 import json
 import platform
 import sys
+import time
 
 import torch
 
@@ -60,15 +61,18 @@ def circumstances(options):
 
 
 def prepare(problem, names, options, backward):
-    """({peer: (forward, backward or None)}, {peer: tensors to compare}, {peer: why not})"""
+    """({peer: (forward, backward or None)}, {peer: tensors to compare}, {peer: why not}, {peer: seconds until it was ready})"""
     tensors = problem.tensors(options.device)
-    calls, results, skipped = {}, {}, {}
+    calls, results, skipped, ready = {}, {}, {}, {}
     for name in names:
+        start = time.perf_counter()
         try:
             function = PEERS[name](problem, options.device)
             leaves = [t.detach().requires_grad_(backward) for t in tensors[:3]]
             out = function(*leaves)
             grads = torch.autograd.grad(out, leaves, tensors[3], retain_graph=True) if backward else ()
+            with torch.no_grad():  # as it is timed: a compiler makes another kernel of it
+                function(*tensors[:3])
         except Skip as reason:
             skipped[name] = str(reason)
             continue
@@ -85,13 +89,16 @@ def prepare(problem, names, options, backward):
 
         calls[name] = forward, gradient if backward else None
         results[name] = (out.detach(), *grads)
-    return tensors, calls, results, skipped
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+        ready[name] = time.perf_counter() - start
+    return tensors, calls, results, skipped, ready
 
 
 def run(problem, options):
     """One record for each pass."""
     backward = problem.flags.backward and not options.forward_only
-    tensors, calls, results, skipped = prepare(problem, options.peers.split(","), options, backward)
+    tensors, calls, results, skipped, ready = prepare(problem, options.peers.split(","), options, backward)
     found = {} if options.no_errors else measure.errors(problem, tensors, results)
     del results
     records = []
@@ -102,7 +109,7 @@ def run(problem, options):
         for name in peers:
             wanted = ("o",) if which == "forward" else ("dq", "dk", "dv")
             peers[name]["errors"] = {operand: found[name][operand] for operand in wanted} if found else {}
-        records.append({"problem": problem.name, "pass": which, "peers": peers, "skipped": skipped})
+        records.append({"problem": problem.name, "pass": which, "peers": peers, "skipped": skipped, "ready_seconds": ready})
     return records
 
 
@@ -136,6 +143,8 @@ def main():
         print(f"stopped after {len(records)} passes: {error!r}", file=out)
     for reason, first in reasons.items():
         print(f"left out: {reason} (first: {first})", file=out)
+    for peer, seconds in page.ready(records).items():
+        print(f"before the timing, {peer} took {seconds:.1f} s: compiling, planning, block masks, first calls", file=out)
     if not options.no_errors:
         for peer, worst in page.worst_ratios(records).items():
             print(f"rms error of varflash / {peer}: {worst:.3g} at most", file=out)
