@@ -11,6 +11,7 @@
 #include "fs.h"
 #include "output.h"
 #include "report.h"
+#include "roofline.h"
 
 #define REGRESSION 1.03
 
@@ -70,7 +71,6 @@ static void time_range(const cJSON *record, double *fastest, double *slowest) {
 }
 
 int bench_report(const char *path, const cJSON *records) {
-    static const struct report_slope slopes[] = {{"1 TB/s", 1}, {"3.35 TB/s", 3.35}, {"4.8 TB/s", 4.8}, {"8 TB/s", 8}};
     const size_t count = (size_t)cJSON_GetArraySize(records);
     struct report_bar *bars = output_realloc(NULL, (count + 1) * sizeof(*bars));
     struct report_point *points = output_realloc(NULL, (count + 1) * sizeof(*points));
@@ -89,9 +89,9 @@ int bench_report(const char *path, const cJSON *records) {
                  "Sustained speed; TFLOP/s count visible pairs only, GB/s every tensor once. Whiskers: slowest to "
                  "fastest batch.");
     add_facts(&report, output_first(records));
+    roofline_add(&report, text_of(cJSON_GetObjectItemCaseSensitive(output_first(records), "where"), "device"), points,
+                 used);
     report_bars(&report, "Arithmetic", "TFLOP/s", bars, used);
-    report_scatter(&report, "Against the memory's roof", "FLOP a byte", "TFLOP/s", points, used, slopes,
-                   sizeof(slopes) / sizeof(*slopes));
     add_table(&report, records, used);
     free(bars);
     free(points);

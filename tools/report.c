@@ -21,7 +21,8 @@ static const char style[] =
     ".8em}"
     "dt{color:var(--dim);font-size:.8em}dd{margin:0;font-weight:600}"
     "svg{width:100%;height:auto;display:block}text{fill:var(--ink);font:12px system-ui,sans-serif}"
-    ".dim{fill:var(--dim)}.grid{stroke:var(--line);stroke-width:1}.slope{stroke:var(--dim);stroke-dasharray:4 4}"
+    ".dim{fill:var(--dim)}.grid{stroke:var(--line);stroke-width:1}.slope{stroke:var(--dim);stroke-dasharray:4 "
+    "4;fill:none}"
     ".whisker{stroke:var(--ink);stroke-width:1.5;opacity:.7}"
     ".c0{fill:#2f6fde}.c1{fill:#e0662f}.c2{fill:#2c9c69}.c3{fill:#9a56d6}.c4{fill:#c9a227}.c5{fill:#4aa3b8}"
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9em}"
@@ -143,7 +144,7 @@ static double label_width(double left, const char *label) {
 
 static struct rows begin_rows(struct report *report, const char *title, const char *unit, double left, double high,
                               size_t count) {
-    const struct rows rows = {left, 34, 22, (WIDTH - left - 90) / high};
+    const struct rows rows = {left, count > 30 ? 50 : 34, 22, (WIDTH - left - 90) / high};
     struct buf *html = &report->html;
     const double bottom = rows.top + rows.row * (double)count, step = nice_step(high, 6);
     begin_plot(report, title);
@@ -155,6 +156,7 @@ static struct rows begin_rows(struct report *report, const char *title, const ch
         buf_printf(html, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", x, x, rows.top - 6,
                    bottom);
         add_text(html, x, bottom + 16, "class=\"dim\" text-anchor=\"middle\"", number);
+        if (count > 30) add_text(html, x, rows.top - 10, "class=\"dim\" text-anchor=\"middle\"", number);
     }
     add_text(html, left, 14, "class=\"dim\"", unit);
     return rows;
@@ -266,20 +268,27 @@ static void add_grid(struct buf *html, const struct axis *x, const struct axis *
     }
 }
 
-// From the left edge, or where it comes in at the bottom, to the right edge, or where it leaves at the top.
-static void add_slope(struct buf *html, const struct axis *x, const struct axis *y, const struct report_slope *slope) {
-    const double offset = log10(slope->slope);
-    const double first = fmax(x->low, y->low - offset), last = fmin(x->high, y->high - offset);
+// The slope from the left edge, or where it comes in at the bottom, to the flat part, which goes on to the right edge, or to where the plot
+// ends. The label lies along the slope.
+static void add_roof(struct buf *html, const struct axis *x, const struct axis *y, const struct report_roof *roof) {
+    const double offset = log10(roof->slope), flat = roof->flat > 0 ? log10(roof->flat) : INFINITY;
+    const double first = fmax(x->low, y->low - offset), last = fmin(x->high, fmin(y->high, flat) - offset);
     if (first >= last) return;
+    const double x1 = place(x, pow(10, first)), y1 = place(y, pow(10, first + offset));
     const double x2 = place(x, pow(10, last)), y2 = place(y, pow(10, last + offset));
-    buf_printf(html, "<line class=\"slope\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
-               place(x, pow(10, first)), place(y, pow(10, first + offset)), x2, y2);
-    add_text(html, x2 - 4, y2 + 14, "class=\"dim\" text-anchor=\"end\"", slope->label);
+    buf_printf(html, "<polyline class=\"slope\" points=\"%.1f,%.1f %.1f,%.1f", x1, y1, x2, y2);
+    if (last + offset >= flat) buf_printf(html, " %.1f,%.1f", x->start + x->size, y2);
+    char attributes[128];
+    snprintf(attributes, sizeof(attributes),
+             "class=\"dim\" text-anchor=\"end\" dy=\"-5\" transform=\"rotate(%.2f %.1f %.1f)\"",
+             atan2(y2 - y1, x2 - x1) * 180 / acos(-1), x2, y2);
+    buf_text(html, "\"/>");
+    add_text(html, x2, y2, attributes, roof->label);
 }
 
 void report_scatter(struct report *report, const char *title, const char *x_label, const char *y_label,
-                    const struct report_point *points, size_t count, const struct report_slope *slopes,
-                    size_t slope_count) {
+                    const struct report_point *points, size_t count, const struct report_roof *roofs,
+                    size_t roof_count) {
     struct axis x = {.low = 99, .high = -99, .start = 70, .size = WIDTH - 100};
     struct axis y = {.low = 99, .high = -99, .start = 400, .size = -370};
     struct groups groups = {.count = 0};
@@ -292,10 +301,13 @@ void report_scatter(struct report *report, const char *title, const char *x_labe
         drawn++;
     }
     if (!drawn) return;
+    for (size_t i = 0; i < roof_count; i++) {
+        if (roofs[i].flat > 0) widen(&y, roofs[i].flat);
+    }
     begin_plot(report, title);
     buf_printf(html, "<svg viewBox=\"0 0 %d 450\" role=\"img\">\n", WIDTH);
     add_grid(html, &x, &y);
-    for (size_t i = 0; i < slope_count; i++) add_slope(html, &x, &y, &slopes[i]);
+    for (size_t i = 0; i < roof_count; i++) add_roof(html, &x, &y, &roofs[i]);
     for (size_t i = 0; i < count; i++) {
         if (!(points[i].x > 0) || !(points[i].y > 0)) continue;
         buf_printf(html, "<circle class=\"c%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"5\" opacity=\".85\"><title>",

@@ -32,19 +32,19 @@ struct report_dot {
 void report_strips(struct report *report, const char *title, const char *unit, const struct report_dot *dots,
                    size_t count);
 
-// Points on two logarithmic axes; a label shows when the pointer rests on one. `slopes` lines y = slope * x, as a roofline's
-// memory side has them, are drawn behind and labelled.
+// Points on two logarithmic axes; a label shows when the pointer rests on one. Roofs are drawn behind: y = slope * x, up to `flat` where
+// that is not 0.
 struct report_point {
     const char *label, *group;
     double x, y;
 };
-struct report_slope {
+struct report_roof {
     const char *label;
-    double slope;
+    double slope, flat;
 };
 void report_scatter(struct report *report, const char *title, const char *x_label, const char *y_label,
-                    const struct report_point *points, size_t count, const struct report_slope *slopes,
-                    size_t slope_count);
+                    const struct report_point *points, size_t count, const struct report_roof *roofs,
+                    size_t roof_count);
 
 // A table: the first row is its head. Cells are texts, row by row.
 void report_table(struct report *report, const char *title, size_t columns, const char *const *cells, size_t rows);

@@ -6,6 +6,7 @@
 
 #include "output.h"
 #include "report.h"
+#include "roofline.h"
 #include "texts.h"
 #include "tune_items.h"
 #include "tune_search.h"
@@ -105,7 +106,6 @@ static void add_losses(struct report *report, const struct tune_losses *losses) 
 
 int tune_report(const struct options *options, const struct tune_items *items, const struct tune_losses *losses,
                 const struct tune_gains *gained) {
-    static const struct report_slope slopes[] = {{"1 TB/s", 1}, {"3.35 TB/s", 3.35}, {"4.8 TB/s", 4.8}, {"8 TB/s", 8}};
     struct report_bar *speeds = output_realloc(NULL, 2 * items->count * sizeof(*speeds));
     struct report_bar *gains = output_realloc(NULL, items->count * sizeof(*gains)), knobs[32];
     struct report_point *points = output_realloc(NULL, items->count * sizeof(*points));
@@ -130,7 +130,7 @@ int tune_report(const struct options *options, const struct tune_items *items, c
             tune_label(first), tune_text(first, "pass"),
             tune_number(first, "flops") / fmax(tune_number(first, "bytes"), 1), work / tune_number(item->best, "ms")};
         if (!item->served) continue;
-        const double gain = tune_number(item->served, "ms") / tune_number(item->best, "ms");
+        const double gain = 100 * (tune_number(item->served, "ms") / tune_number(item->best, "ms") - 1);
         gains[gain_count++] = (struct report_bar){tune_label(first), tune_text(first, "pass"), gain, 0, 0};
     }
     snprintf(mean, sizeof(mean), "%.3f (%.3f to %.3f, %zu shapes)", tune_mean_gain(gained), gained->least, gained->most,
@@ -143,14 +143,14 @@ int tune_report(const struct options *options, const struct tune_items *items, c
         if (cJSON_IsString(fact)) report_fact(&report, fact->string, fact->valuestring);
     }
     report_fact(&report, "rows over those before, geometric mean", mean);
-    report_bars(&report, "Speed", "TFLOP/s", speeds, speed_count);
-    add_field(&report, items);
-    report_scatter(&report, "Against the memory's roof", "FLOP a byte", "TFLOP/s", points, point_count, slopes,
-                   sizeof(slopes) / sizeof(*slopes));
-    report_bars(&report, "Speed-up over what was served before", "times", gains, gain_count);
-    add_losses(&report, losses);
+    // What fits on a screen first; then a line for each shape.
+    roofline_add(&report, tune_text(tune_where(tune_first(&items->list[0])), "device"), points, point_count);
     const size_t importance = add_importance(items, knobs, sizeof(knobs) / sizeof(*knobs), &names);
     report_bars(&report, "What the knobs explain of the differences", "share of variance", knobs, importance);
+    report_bars(&report, "How much faster the fastest is than what was served before", "%", gains, gain_count);
+    add_losses(&report, losses);
+    report_bars(&report, "Speed", "TFLOP/s", speeds, speed_count);
+    add_field(&report, items);
     texts_free(&names);
     texts_free(&labels);
     free(speeds);
