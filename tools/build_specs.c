@@ -100,7 +100,10 @@ static int requests_of_axes(const struct options *options, struct texts *request
     struct axes axes = {.softcaps = 1 + has_word(&options->features, "softcap"),
                         .alignments = 1 + has_word(&options->features, "unaligned"),
                         .deterministics = 1 + has_word(&options->features, "deterministic")};
-    int code = CODE_OK;
+    int code = command_words(options, "pass", &options->pass, "fwd,bwd");
+    if (!code) code = command_words(options, "dtype", &options->dtype, "fp16,bf16");
+    if (!code) code = command_words(options, "mask", &options->mask, "full,causal,window");
+    if (!code) code = command_words(options, "features", &options->features, "softcap,unaligned,deterministic");
     split(&options->pass, "fwd,bwd", &axes.passes);
     split(&options->head_dim, DEFAULT_HEAD_DIMS, &axes.head_dims);
     split(&options->dtype, "fp16,bf16", &axes.dtypes);
@@ -224,6 +227,7 @@ int build_specs_get(const struct options *options, vf_context *context, struct b
     struct texts archs = {0}, requests = {0};
     vf_status status = VF_OK;
     const bool unmapped = has_word(&options->features, "unaligned");  // with the axes alone, whose specs are requests
+    size_t asked = 0;
     *refused = 0;
     int code = get_archs(options, context, &archs);
     if (!code) code = get_requests(options, context, &archs, &requests);
@@ -235,11 +239,13 @@ int build_specs_get(const struct options *options, vf_context *context, struct b
         if ((status = add_variant(context, check, specs))) code = command_failed(status);
         for (size_t i = 0; i < requests.count && !code; i++) {
             if (a && strstr(requests.items[i], "arch=")) continue;  // it was there the first time
+            asked++;
             if (!add_spec(context, requests.items[i], archs.items[a], unmapped, specs)) continue;
             output_error("build: %s", vf_last_error());
             ++*refused;
         }
     }
+    if (!code && asked && *refused == asked) code = CODE_UNSUPPORTED;  // no file of nothing
     texts_sort(&specs->variants);
     texts_sort(&specs->kernels);
     if (!code && (status = get_plans(context, specs))) code = command_failed(status);

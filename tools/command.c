@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "buf.h"
@@ -265,11 +266,45 @@ char *command_set(const struct options *options) {
     return text;
 }
 
-int command_write_file(const char *path, const void *data, size_t size) {
+int command_words(const struct options *options, const char *name, const struct text_list *list, const char *allowed) {
+    for (size_t i = 0; i < list->count; i++) {
+        for (const char *word = list->items[i]; *word;) {
+            const size_t length = strcspn(word, ",");
+            const char *at = allowed;
+            while (*at && !(strcspn(at, ",") == length && !memcmp(at, word, length))) {
+                at += strcspn(at, ",");
+                at += *at == ',';
+            }
+            if (!*at) {
+                output_error("%s: --%s is '%.*s', not among %s", options->verb->name, name, (int)length, word, allowed);
+                return CODE_USAGE;
+            }
+            word += length;
+            word += *word == ',';
+        }
+    }
+    return CODE_OK;
+}
+
+static bool write_all(const char *path, const void *data, size_t size) {
     FILE *file = fopen(path, "wb");
     bool good = file && fwrite(data, 1, size, file) == size;
     if (file && fclose(file)) good = false;
-    if (good) return CODE_OK;
-    output_error("%s: %s", path, strerror(errno));
-    return CODE_FILE;
+    return good;
+}
+
+int command_write_file(const char *path, const void *data, size_t size) {
+    struct stat old;
+    char *target = realpath(path, NULL), *temporary = NULL;          // behind a link
+    const bool device = !stat(path, &old) && !S_ISREG(old.st_mode);  // a pipe, /dev/stdout
+    bool good = asprintf(&temporary, "%s.%ld.tmp", target ? target : path, (long)getpid()) >= 0;
+    if (good && device) good = write_all(path, data, size);
+    if (good && !device) good = write_all(temporary, data, size) && !rename(temporary, target ? target : path);
+    if (!good) {
+        output_error("%s: %s", path, strerror(errno));
+        if (temporary && !device) unlink(temporary);
+    }
+    free(temporary);
+    free(target);
+    return good ? CODE_OK : CODE_FILE;
 }

@@ -59,6 +59,10 @@ vf_status command_request(vf_context *context, const struct options *options, co
 // The --set options as one text, or null; the caller frees it.
 char *command_set(const struct options *options);
 
+// Whether each word of a list ("a,b", given any number of times) is among `allowed` ("a,b,c"). 0 or an exit code, after a message.
+int command_words(const struct options *options, const char *name, const struct text_list *list, const char *allowed);
+
+// Whoever has the old file open or mapped keeps it: the new one takes its place as a whole.
 int command_write_file(const char *path, const void *data, size_t size);
 
 #endif

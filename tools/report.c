@@ -273,11 +273,16 @@ static void add_grid(struct buf *html, const struct axis *x, const struct axis *
 static void add_roof(struct buf *html, const struct axis *x, const struct axis *y, const struct report_roof *roof) {
     const double offset = log10(roof->slope), flat = roof->flat > 0 ? log10(roof->flat) : INFINITY;
     const double first = fmax(x->low, y->low - offset), last = fmin(x->high, fmin(y->high, flat) - offset);
+    const double right = x->start + x->size, top = place(y, fmax(roof->flat, 1e-300));
+    if (first >= last && !isinf(flat)) {  // nothing but the flat part is in sight
+        buf_printf(html, "<polyline class=\"slope\" points=\"%.1f,%.1f %.1f,%.1f\"/>", x->start, top, right, top);
+        add_text(html, right, top - 5, "class=\"dim\" text-anchor=\"end\"", roof->label);
+    }
     if (first >= last) return;
     const double x1 = place(x, pow(10, first)), y1 = place(y, pow(10, first + offset));
     const double x2 = place(x, pow(10, last)), y2 = place(y, pow(10, last + offset));
     buf_printf(html, "<polyline class=\"slope\" points=\"%.1f,%.1f %.1f,%.1f", x1, y1, x2, y2);
-    if (last + offset >= flat) buf_printf(html, " %.1f,%.1f", x->start + x->size, y2);
+    if (last + offset >= flat) buf_printf(html, " %.1f,%.1f", right, top);
     char attributes[128];
     snprintf(attributes, sizeof(attributes),
              "class=\"dim\" text-anchor=\"end\" dy=\"-5\" transform=\"rotate(%.2f %.1f %.1f)\"",

@@ -58,9 +58,21 @@ static void free_sweep(struct sweep *sweep) {
     pthread_mutex_destroy(&sweep->lock);
 }
 
+// What no shell reads as anything else.
+#define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_"
+
 void tune_write_command(const struct options *options, struct buf *command) {
     buf_text(command, "varflash");
-    for (int i = 1; i < options->argc; i++) buf_printf(command, " %s", options->argv[i]);
+    for (int i = 1; i < options->argc; i++) {
+        const char *word = options->argv[i];
+        const bool plain = *word && !word[strspn(word, PLAIN)];
+        buf_text(command, plain ? " " : " '");
+        for (; *word; word++) {
+            if (*word == '\'') buf_text(command, "'\\'");
+            buf_append(command, word, 1);
+        }
+        buf_text(command, plain ? "" : "'");
+    }
 }
 
 static void print_resume(const struct options *options, const char *why) {
@@ -73,8 +85,7 @@ static void print_resume(const struct options *options, const char *why) {
 static int tune(struct sweep *sweep) {
     const struct options *options = sweep->options;
     sweep->start = output_seconds();
-    int code = read_budget(options->time_budget, &sweep->budget);
-    if (!code) code = tune_make_items(sweep);
+    int code = tune_make_items(sweep);
     if (code || options->dry_run) {
         if (!code) print_plan(sweep);
         return code;
@@ -86,6 +97,7 @@ static int tune(struct sweep *sweep) {
     if (code) return code;
     tune_recall(sweep);
     tune_measure(sweep);
+    output_note("devices waited %.1f s for compilers", sweep->waited);
     code = tune_write_results(options, sweep->records);
     if (command_interrupted()) {
         print_resume(options, "interrupted");
@@ -93,6 +105,17 @@ static int tune(struct sweep *sweep) {
     }
     if (sweep->left) print_resume(options, "the budget is used up");
     return sweep->code ? sweep->code : code;
+}
+
+static int find_devices(const struct sweep *sweep) {
+    int devices[DEVICES_MAX];
+    vf_dev_device device;
+    const size_t count = tune_devices(sweep->options, devices);
+    for (size_t i = 0; i < count; i++) {
+        const vf_status status = vf_dev_device_get(sweep->context, devices[i], &device);
+        if (status) return command_failed(status);
+    }
+    return CODE_OK;
 }
 
 // --pass says it for all problems, in this process and in those that measure.
@@ -117,6 +140,12 @@ int verb_tune(const struct options *options) {
         return CODE_USAGE;
     }
     struct sweep sweep = {.options = options, .list = &list, .records = cJSON_CreateArray()};
+    int devices[DEVICES_MAX];
+    if (command_words(options, "pass", &options->pass, "fwd,bwd") || !tune_devices(options, devices) ||
+        read_budget(options->time_budget, &sweep.budget)) {
+        cJSON_Delete(sweep.records);
+        return CODE_USAGE;
+    }
     pthread_mutex_init(&sweep.lock, NULL);
     pthread_cond_init(&sweep.compiled, NULL);
     int code = CODE_OK;
@@ -143,6 +172,7 @@ int verb_tune(const struct options *options) {
             output_error("tune: needs a CUDA device: the CPU backend has no variants");
             code = CODE_NO_DEVICE;
         }
+        if (!code && !asked) code = find_devices(&sweep);
         if (!code) code = tune(&sweep);
         vf_close(sweep.context);
     }

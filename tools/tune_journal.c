@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "command.h"
@@ -114,6 +115,7 @@ static void add_where(const struct sweep *sweep, int device, cJSON *json) {
     tune_write_command(sweep->options, &command);
     cJSON_AddStringToObject(where, "command", buf_string(&command));
     buf_free(&command);
+    cJSON_AddNumberToObject(where, "ordinal", device);
     cJSON_AddNumberToObject(where, "clock_mhz", facts.clock_mhz);
     cJSON_AddNumberToObject(where, "temperature", facts.temperature);
 }
@@ -209,15 +211,21 @@ void tune_recall(struct sweep *sweep) {
 }
 
 int tune_open_journal(struct sweep *sweep) {
-    struct buf path = {0};
+    struct buf path = {0}, old = {0};
     buf_printf(&path, "%s" TUNE_JOURNAL, sweep->options->output);
     int code = buf_check(&path) ? command_failed(VF_ERROR_OUT_OF_MEMORY) : CODE_OK;
-    if (!code && sweep->options->go_on) code = tune_read_journal(path.data, sweep->records);
+    // A sweep may have been stopped before it had anything.
+    if (!code && sweep->options->go_on && !access(path.data, F_OK)) code = tune_read_journal(path.data, sweep->records);
+    // Who forgets --resume loses nothing.
+    buf_printf(&old, "%s.old", buf_string(&path));
+    if (!code && !sweep->options->go_on && !buf_check(&old) && !rename(path.data, old.data))
+        output_note("the journal of an earlier sweep is now %s", old.data);
     if (!code) sweep->journal = fopen(path.data, sweep->options->go_on ? "a" : "w");
     if (!code && !sweep->journal) {
         output_error("%s: cannot be written", path.data);
         code = CODE_FILE;
     }
+    buf_free(&old);
     buf_free(&path);
     return code;
 }

@@ -11,8 +11,6 @@
 #include "tune_side.h"
 #include "workers.h"
 
-#define DEVICES_MAX 16
-
 // ---- compiling -------------------------------------------------------------------------------------------------------
 
 static void on_compiled(size_t index, int code, const char *sentence, void *user) {
@@ -52,6 +50,7 @@ static int is_compiled(const struct sweep *sweep, const struct candidate *candid
 // A new candidate that can be looked at, waiting for one if need be. Null when there is no more.
 static struct candidate *next_candidate(struct sweep *sweep, struct item *item, const char **reason) {
     struct candidate *found = NULL;
+    const double start = output_seconds();
     pthread_mutex_lock(&sweep->lock);
     for (;;) {
         bool waiting = false;
@@ -67,6 +66,7 @@ static struct candidate *next_candidate(struct sweep *sweep, struct item *item, 
         soon.tv_sec++;  // an interrupt wakes nobody
         pthread_cond_timedwait(&sweep->compiled, &sweep->lock, &soon);
     }
+    sweep->waited += output_seconds() - start;
     pthread_mutex_unlock(&sweep->lock);
     return found;
 }
@@ -164,23 +164,29 @@ static void *measure_on_device(void *user) {
 
 // ---- the devices -----------------------------------------------------------------------------------------------------
 
-static size_t read_devices(const struct options *options, int *devices) {
+size_t tune_devices(const struct options *options, int *devices) {
     size_t count = 0;
-    const char *text = options->devices;
-    while (text && *text && count < DEVICES_MAX) {
-        devices[count++] = (int)strtol(text, NULL, 10);
-        text += strcspn(text, ",");
-        text += *text == ',';
+    char *end = NULL;
+    devices[0] = (int)options->device;
+    if (!options->devices) return 1;
+    for (const char *text = options->devices;; text = end + 1) {
+        const long device = strtol(text, &end, 10);
+        bool good = end != text && (*end == ',' || !*end) && device >= 0 && device <= INT32_MAX && count < DEVICES_MAX;
+        for (size_t i = 0; i < count; i++) good &= devices[i] != device;
+        if (!good) break;
+        devices[count++] = (int)device;
+        if (!*end) return count;
     }
-    if (!count) devices[count++] = (int)options->device;
-    return count;
+    output_error("tune: --devices is '%s', not at most %d different numbers with commas between them, such as 0,1",
+                 options->devices, DEVICES_MAX);
+    return 0;
 }
 
 void tune_measure(struct sweep *sweep) {
     int devices[DEVICES_MAX];
     struct tune_side sides[DEVICES_MAX];
     pthread_t compiler, threads[DEVICES_MAX];
-    const size_t count = read_devices(sweep->options, devices);
+    const size_t count = tune_devices(sweep->options, devices);
     sweep->compiling = true;
     const bool started = !pthread_create(&compiler, NULL, compile_all, sweep);
     size_t running = 0;

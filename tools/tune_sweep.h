@@ -58,11 +58,17 @@ struct sweep {
     int *codes;  // of each kernel; -1: not compiled yet
     char **sentences;
     bool compiling;
+    double waited;             // seconds that devices had nothing to do but wait for a compiler
     size_t done, total, left;  // candidates; items that no device has taken
     int code;
 };
 
 #define ITEM_SECONDS 20
+
+#define DEVICES_MAX 16
+
+// Those of --devices, else the one of --device. 0, after a message, if it is no list of different numbers.
+size_t tune_devices(const struct options *options, int *devices);
 
 // Whether --pass asks for a pass, or for nothing in particular.
 bool tune_wants_pass(const struct options *options, bool backward);

@@ -7,6 +7,11 @@ bad 2 'output FILE is needed' tune --seqlens-q 9
 bad 2 "strategy is 'best'" tune --seqlens-q 9 --strategy best --dry-run
 bad 2 'arch is for --dry-run' tune --seqlens-q 9 --arch sm_80 -o "$scratch/x"
 bad 6 'none' tune --merge "$scratch/none" -o "$scratch/x"
+for devices in foo 0,0 1, ,1 -1 0,99999999999; do
+    bad 2 'not at most 16 different numbers' tune --seqlens-q 9 --devices $devices -o "$scratch/x"
+done
+bad 2 "pass is 'fdw', not among fwd,bwd" tune --seqlens-q 9 --pass fdw -o "$scratch/x"
+bad 2 "budget is '10x', not a time" tune --seqlens-q 9 --budget 10x -o "$scratch/x"
 
 problem=(--seqlens-q 1000 --heads-q 8 --head-dim 128 --dtype bf16 --causal)
 good tune "${problem[@]}" --arch sm_80 --dry-run --limit 64
@@ -73,6 +78,11 @@ that test "$(json rows.1.measured.command)" = 'varflash tune x' # that of the sw
 that grep -q '<svg' "$scratch/page.html"
 that test "$(grep -c '<circle.*<title>.*tile_m=' "$scratch/page.html")" = 6 # each candidate that is right
 that grep -q '>long fwd<' "$scratch/page.html"
+# Roofs are those of the device, where its data sheet is known.
+that grep -q "Against the memory's roof" "$scratch/page.html"
+sed 's/"device":"Test"/"device":"NVIDIA H200"/' "$scratch/rows.json.journal" > "$scratch/h200.journal"
+good tune --merge "$scratch/h200.journal" -o "$scratch/h200.json" --report "$scratch/h200.html"
+that grep -q '>4.8 TB/s, 989 TFLOP/s<' "$scratch/h200.html"
 cp "$scratch/rows.t4.json" "$out"
 that lua5.4 tests/cli/t4.lua < "$out"
 that test "$(json results.2.invalidity)" = correct
@@ -145,7 +155,7 @@ simulator=$(dirname "$VARFLASH")/varflash-sim
 if [ -x "$simulator" ]; then
     VARFLASH=$simulator
     sweep=(tune --seqlens-q 9 --heads-q 1 --head-dim 8 --dtype bf16 --limit 1 --budget 1s --backend sim -j 2 -o "$scratch/tuned.json")
-    good "${sweep[@]}"
+    good "${sweep[@]}" --resume # of nothing
     cp "$scratch/tuned.json" "$out"
     that json rows.0.use.tile_m
     that json rows.0.measured.candidates
@@ -154,6 +164,12 @@ if [ -x "$simulator" ]; then
     lines=$(wc -l < "$scratch/tuned.json.journal")
     good "${sweep[@]}" --resume
     that test "$(wc -l < "$scratch/tuned.json.journal")" = "$lines"
+    that grep -q 'devices waited [0-9.]* s for compilers' "$err"
+    # Who forgets to say --resume finds the journal beside the new one.
+    good "${sweep[@]}" --backend sim:devices=2
+    that grep -q "an earlier sweep is now $scratch/tuned.json.journal.old" "$err"
+    that test "$(wc -l < "$scratch/tuned.json.journal.old")" = "$lines"
+    bad 2 'no CUDA device 1' "${sweep[@]}" --devices 0,1
     # A budget ends the sweep after the shape that is being measured, and says how to go on.
     sizes() { # NAME LENGTHS ...
         while [ $# -gt 1 ]; do
@@ -171,6 +187,10 @@ if [ -x "$simulator" ]; then
     that test "$(grep -c '"name":"large"' "$scratch/sizes.json.journal")" = 0
     good tune "$scratch/two.json" "${sweep[@]}" --resume
     that test "$(grep -c '"name":"large".*"finished":true' "$scratch/sizes.json.journal")" -gt 0
+    # Two devices share what there is.
+    good tune "$scratch/two.json" --limit 1 --pass fwd --strategy random --backend sim:devices=2 --devices 0,1 --budget 10s -j 2 -o "$scratch/shared.json"
+    that grep -q '"ordinal":0' "$scratch/shared.json.journal"
+    that grep -q '"ordinal":1' "$scratch/shared.json.journal"
     # Who is slow for smaller and for larger sizes is not tried between them, but one that is slow on one side only is.
     mapfile -t slow < <(sed -n '/"name":"small".*"served":false.*"state":"correct"/s/.*"knobs":"\([^"]*family=sm80[^"]*\)".*/\1/p' "$scratch/sizes.json.journal" | sort -u)
     sed -i "/${slow[0]}/s/\"times\":\[[^]]*/\"times\":[900,900,900/; /\"name\":\"small\".*${slow[1]}/s/\"times\":\[[^]]*/\"times\":[900,900,900/" "$scratch/sizes.json.journal"

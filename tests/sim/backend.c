@@ -2,7 +2,7 @@
 //
 // Settings, all optional: seed=N (1), sms=N (2), cc=80|90 (90), resident=1...3 (the seed chooses), order=index|any (index), lanes=together|strict (together),
 // hazards=0, trace=N (print the last N events before a finding), findings=N (a launch stops there), turns=N (a launch with more never ends), fail=N (the N-th driver call
-// fails), banks=1, cache=FOLDER (of compiled kernels), unoptimised=1 (they are compiled fast), coverage=1 (they write gcov's files into that folder; engine.h).
+// fails), banks=1, cache=FOLDER (of compiled kernels), unoptimised=1 (they are compiled fast), devices=1|2 (1), coverage=1 (they write gcov's files into that folder; engine.h).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct setting {
     long long low, high, value;
 };
 
-enum { SEED, SMS, CC, RESIDENT, HAZARDS, TRACE, FINDINGS, TURNS, FAIL, BANKS, UNOPTIMISED, COVERAGE, SETTINGS };
+enum { SEED, SMS, CC, RESIDENT, HAZARDS, TRACE, FINDINGS, TURNS, FAIL, BANKS, FAST, COVERAGE, DEVICES, SETTINGS };
 
 static const char *read_number(const char *text, struct setting *setting) {
     char *end;
@@ -35,7 +35,8 @@ static const char *read_settings(char *text, struct sim_device *device) {
     struct setting settings[SETTINGS] = {
         {"seed", 0, INT64_MAX, 1}, {"sms", 1, 1024, 2},      {"cc", 80, 90, 90},       {"resident", 0, 3, 0},
         {"hazards", 0, 1, 1},      {"trace", 0, 1 << 20, 0}, {"findings", 0, 1000, 0}, {"turns", 0, INT32_MAX, 0},
-        {"fail", 0, INT32_MAX, 0}, {"banks", 0, 1, 0},       {"unoptimised", 0, 1, 0}, {"coverage", 0, 1, 0}};
+        {"fail", 0, INT32_MAX, 0}, {"banks", 0, 1, 0},       {"unoptimised", 0, 1, 0}, {"coverage", 0, 1, 0},
+        {"devices", 1, 2, 1}};
     const char *cache = CACHE;
     bool any = false, strict = false;
     for (char *word = strtok_r(text, ",", &text); word; word = strtok_r(NULL, ",", &text)) {
@@ -62,6 +63,7 @@ static const char *read_settings(char *text, struct sim_device *device) {
     }
     *device = (struct sim_device){.compute = (int)settings[CC].value,
                                   .multiprocessors = (int)settings[SMS].value,
+                                  .count = (int)settings[DEVICES].value,
                                   .fail_at = (int)settings[FAIL].value,
                                   .options = {.seed = (uint64_t)settings[SEED].value,
                                               .resident = (int)settings[RESIDENT].value,
@@ -69,7 +71,7 @@ static const char *read_settings(char *text, struct sim_device *device) {
                                               .strict_lanes = strict,
                                               .no_hazards = !settings[HAZARDS].value,
                                               .banks = settings[BANKS].value != 0,
-                                              .unoptimised = settings[UNOPTIMISED].value != 0,
+                                              .unoptimised = settings[FAST].value != 0,
                                               .coverage = settings[COVERAGE].value != 0,
                                               .trace = (int)settings[TRACE].value,
                                               .finding_limit = (int)settings[FINDINGS].value,

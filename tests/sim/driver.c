@@ -438,7 +438,8 @@ static int cuTensorMapEncodeTiled(struct cuda_tensor_map *map, int type, uint32_
 void sim_driver_reset(const struct sim_device *wanted) {
     device = *wanted;
     stub_reset();
-    stub.compute[0] = device.compute;
+    stub.device_count = device.count > 0 ? device.count : 1;
+    for (int i = 0; i < stub.device_count; i++) stub.compute[i] = device.compute;
     stub.fail_at = device.fail_at;
     stub.multiprocessors = device.multiprocessors;
     while (recordings) drop_recording(recordings->handle);

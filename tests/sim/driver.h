@@ -19,6 +19,7 @@
 struct sim_device {
     int compute;  // 90 = 9.0
     int multiprocessors;
+    int count;    // of equal devices
     int fail_at;  // the driver call of this number, from 1, fails; 0: none
     bool quiet;   // findings are counted and returned, not printed
     struct sim_options options;
