@@ -7,8 +7,8 @@ bad 2 'output FILE is needed' tune --seqlens-q 9
 bad 2 "strategy is 'best'" tune --seqlens-q 9 --strategy best --dry-run
 bad 2 'arch is for --dry-run' tune --seqlens-q 9 --arch sm_80 -o "$scratch/x"
 bad 6 'none' tune --merge "$scratch/none" -o "$scratch/x"
-for devices in foo 0,0 1, ,1 -1 0,99999999999; do
-    bad 2 'not at most 16 different numbers' tune --seqlens-q 9 --devices $devices -o "$scratch/x"
+for devices in foo 0,0 '1,' ',1' -1 0,99999999999; do
+    bad 2 'not at most 16 different numbers' tune --seqlens-q 9 --devices "$devices" -o "$scratch/x"
 done
 bad 2 "pass is 'fdw', not among fwd,bwd" tune --seqlens-q 9 --pass fdw -o "$scratch/x"
 bad 2 "budget is '10x', not a time" tune --seqlens-q 9 --budget 10x -o "$scratch/x"

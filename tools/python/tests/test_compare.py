@@ -40,9 +40,27 @@ def test_work_is_counted_as_the_command_counts_it():
 def test_filters_are_several(monkeypatch):
     named = [problem(f"--name {name} --seqlens-q 5") for name in ("dense-d64", "dense-d128", "short")]
     monkeypatch.setattr(command, "suite", lambda name: named)
-    for text, expected in (("", 3), ("d128", 1), ("d64,short", 2), ("none", 0)):
+    for text, expected in (("", 3), ("d128", 1), ("d64,short", 2)):
         monkeypatch.setattr(sys, "argv", ["compare", "--suite", "bench", "--filter", text])
         assert len(command.arguments()[1]) == expected
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        ("", "give a problem"),
+        ("--seqlens-q 4 --filter none", "no problem's name contains 'none'"),
+        ("--seqlens-q 4 --html /nowhere/page.html", "/nowhere/page.html cannot be written"),
+        ("--seqlens-q 4 --peers flash", "flash is not one of varflash,"),
+        ("--seqlens-q 4 --seqlens-k 3,4", "has 2 lengths, seqlens-q 1"),
+        ("--seqlens-q 4 --heads-q 3 --heads-k 2", "heads-k is 2, no divisor of the 3 query heads"),
+    ],
+)
+def test_wrong_arguments_are_named(flags, sentence, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["compare", *shlex.split(flags)])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert sentence in capsys.readouterr().err
 
 
 def test_exact_values_are_those_of_the_reference():
@@ -76,7 +94,9 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
         assert all(error["rms"] < 1e-5 for peer in record["peers"].values() for error in peer["errors"].values())
     text = (tmp_path / "run.html").read_text()
     assert "a&lt;b" in text and "a<b" not in text and "<script" not in text and "http" not in text
-    assert "varflash / sdpa-flash" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "varflash / sdpa-flash" in said and "first calls): varflash " in said
+    assert "first calls): varflash " in text
     assert page.worst_ratios(run["records"])["sdpa-flash"] > 0
 
 

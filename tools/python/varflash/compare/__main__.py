@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import json
+import os
 import platform
 import sys
 import time
@@ -41,11 +42,18 @@ def arguments():
     unknown = [name for name in options.peers.split(",") if name not in PEERS]
     if unknown:
         parser.error(f"peers: {', '.join(unknown)} is not one of {', '.join(PEERS)}")
+    for path in (options.json, options.html):  # said now, not after minutes of measuring
+        folder = os.path.dirname(path or "") or "."
+        if not os.access(folder, os.W_OK) and path != "-":
+            parser.error(f"{path} cannot be written")
     try:
         chosen = suite(options.suite) if options.suite else [Problem(options)]
     except ValueError as error:
         parser.error(str(error))
-    return options, [problem for problem in chosen if any(text in problem.name for text in options.filter.split(","))]
+    wanted = [problem for problem in chosen if any(text in problem.name for text in options.filter.split(","))]
+    if not wanted:
+        parser.error(f"filter: no problem's name contains '{options.filter}'")
+    return options, wanted
 
 
 def circumstances(options):
@@ -143,8 +151,8 @@ def main():
         print(f"stopped after {len(records)} passes: {error!r}", file=out)
     for reason, first in reasons.items():
         print(f"left out: {reason} (first: {first})", file=out)
-    for peer, seconds in page.ready(records).items():
-        print(f"before the timing, {peer} took {seconds:.1f} s: compiling, planning, block masks, first calls", file=out)
+    if page.ready(records):
+        print(page.ready(records), file=out)
     if not options.no_errors:
         for peer, worst in page.worst_ratios(records).items():
             print(f"rms error of varflash / {peer}: {worst:.3g} at most", file=out)

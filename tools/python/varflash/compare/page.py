@@ -32,18 +32,14 @@ def worst_ratios(records):
 
 
 def ready(records):
-    """{peer: seconds it took to be ready for all problems: what is not timed}."""
+    """A sentence about what is not timed."""
     seconds = {}
     for record in records:
         if record["pass"] == "forward":  # both passes of a problem are made ready at once
             for name, took in record["ready_seconds"].items():
                 seconds[name] = seconds.get(name, 0.0) + took
-    return seconds
-
-
-def _ready(records):
-    took = ", ".join(f"{escape(name)} {seconds:.1f} s" for name, seconds in ready(records).items())
-    return f"<p>Before anything was timed, compiling, planning, block masks and first calls took: {took}.</p>" if took else ""
+    took = ", ".join(f"{name} {total:.1f} s" for name, total in seconds.items())
+    return f"before the timing (compiling, planning, block masks, first calls): {took}" if took else ""
 
 
 def _plot(records, names):
@@ -115,7 +111,7 @@ def render(run):
             body.append(f'<h2>{which.capitalize()}</h2><p class="legend">{legend}</p>')
             body.append(f"<figure>{_plot(records, names)}<figcaption>TFLOP/s, visible pairs only</figcaption></figure>")
             body.append(_table(records, names))
-    body.append(_ready(run["records"]))
+    body.append(f"<p>{escape(ready(run['records'])).capitalize()}</p>")
     body.append(_errors(run["records"], names))
     facts = f"{run['device']}, torch {run['torch']}, CUDA {run['cuda']}, varflash {run['varflash']}, {run['date']}"
     title = "varflash beside its peers"

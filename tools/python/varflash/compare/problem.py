@@ -64,6 +64,8 @@ class Problem:
         if len(self.lengths_q) != len(self.lengths_k):
             raise ValueError(f"seqlens-k: has {len(self.lengths_k)} lengths, seqlens-q {len(self.lengths_q)}")
         flags.heads_k = flags.heads_k or flags.heads_q
+        if flags.heads_k < 1 or flags.heads_q % flags.heads_k:
+            raise ValueError(f"heads-k is {flags.heads_k}, no divisor of the {flags.heads_q} query heads")
         flags.head_dim_v = flags.head_dim_v or flags.head_dim
         self.name = flags.name or f"d{flags.head_dim}-{sum(self.lengths_q)}"
         self.scale = flags.scale or flags.head_dim**-0.5
