@@ -265,7 +265,8 @@ int verb_bench(const struct options *options) {
         if (!code) code = options_code(status);
     }
     output_progress("bench", list.count, list.count);
-    if (!options->json) print_where(context, (int)options->device);
+    // Clocks and temperature may have changed.
+    if (!options->json && vf_context_backend(context) != VF_BACKEND_CPU) print_where(context, (int)options->device);
     if (command_interrupted()) code = CODE_INTERRUPTED;
     if (options->report && cJSON_GetArraySize(records)) {
         const int written = bench_report(options->report, records);
