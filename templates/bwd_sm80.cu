@@ -25,12 +25,17 @@ $(constants())
 
 constexpr int THREADS = WARPS * WARP;
 
-// How warps divide the three kinds of product: (rows of warps) x (columns of warps).
-constexpr int SCORE_KEY_WARPS = $(budget.score_key_warps), SCORE_QUERY_WARPS = WARPS / SCORE_KEY_WARPS;
-constexpr int DKV_KEY_WARPS = $(budget.dkv_key_warps), DKV_COLUMN_WARPS = WARPS / DKV_KEY_WARPS;
+// How warps divide the three kinds of product: (rows of warps) x (columns of warps). Two products of one shape are computed by all warps, one
+// after the other, or apart: one by half of the warps, the other by the other half. Then a warp's piece is twice as large, and less is read for it.
+constexpr bool SCORES_APART = $(budget.scores_apart);  // S^T and dP^T; warps then trade halves
+constexpr bool DKV_APART = $(budget.dkv_apart);        // dV and dK
+constexpr int SCORE_WARPS = SCORES_APART ? WARPS / 2 : WARPS, DKV_WARPS = DKV_APART ? WARPS / 2 : WARPS;
+constexpr int SCORE_KEY_WARPS = $(budget.score_key_warps), SCORE_QUERY_WARPS = SCORE_WARPS / SCORE_KEY_WARPS;
+constexpr int DKV_KEY_WARPS = $(budget.dkv_key_warps), DKV_COLUMN_WARPS = DKV_WARPS / DKV_KEY_WARPS;
 
 constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;  // of a warp
-constexpr int SCORE_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int PRODUCT_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int SCORE_QUERIES = SCORES_APART ? PRODUCT_QUERIES / 2 : PRODUCT_QUERIES;  // after trading
 constexpr int DKV_KEYS = TILE_N / DKV_KEY_WARPS;
 
 // Pairs of 8 columns that each of `warps` warps takes.
@@ -47,6 +52,9 @@ $(args_structs())
 //% include "tile/global.cuh"
 //% include "tile/accumulator.cuh"
 //% include "ptx/sync.cuh"
+//% if budget.scores_apart then
+//% include "ptx/warpgroup.cuh"
+//% end -- scores_apart
 
 constexpr int DQ_COLUMN_WARPS = WARPS / DQ_ROW_WARPS;
 constexpr int DQ_ROWS = TILE_M / DQ_ROW_WARPS;
@@ -54,6 +62,7 @@ constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
 
 static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0,
               "whole blocks");
+static_assert(!DKV_APART && !SCORES_APART || HEAD_DIM == HEAD_DIM_V, "halves of the warps have the same to do");
 
 // One column of blocks may end early only if the pairs don't divide evenly.
 constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
@@ -70,6 +79,9 @@ constexpr int DOUT_OFFSET = $(budget.offsets.dout);
 constexpr int STATS_OFFSET = $(budget.offsets.stats);
 constexpr int P_OFFSET = $(budget.offsets.p);
 constexpr int DS_OFFSET = $(budget.offsets.ds);
+//% if budget.scores_apart then
+constexpr int TRADE_OFFSET = $(budget.offsets.trade);
+//% end -- scores_apart
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int Q_BYTES = TILE_M * HEAD_DIM * 2;
 constexpr int DOUT_BYTES = TILE_M * HEAD_DIM_V * 2;
@@ -82,13 +94,14 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == $(budget.shared_bytes), "the ker
 //     top of an item     all of the item before is done
 //     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
 //                        next, p and ds are free
-//     after scores       p and ds are visible
+//     after scores       p and ds are visible; what was traded has been read
 //     STAGES == 1 only   after dV and dK: the stage may be filled again, while dQ is computed
 //     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
 using Scores = float[SCORE_KEYS / 16][SCORE_QUERIES / 8][4];
+using Product = float[SCORE_KEYS / 16][PRODUCT_QUERIES / 8][4];
 using DK = float[DKV_KEYS / 16][DK_PAIRS * 2][4];
 using DV = float[DKV_KEYS / 16][DV_PAIRS * 2][4];
 using DQ = float[DQ_ROWS / 16][DQ_PAIRS * 2][4];
@@ -157,9 +170,13 @@ struct Backward {
 
     DEVICE void run(const WorkQueue &queue, bool draw) const {
         DK dk;
-        DV dv;
         clear(dk);
+        //% if budget.dkv_apart then
+        DV &dv = dk;  // a warp has one or the other
+        //% else
+        DV dv;
         clear(dv);
+        //% end -- dkv_apart
         const int count = (tiles.end - tiles.begin) * args.group;
         if (count > 0) {
             load_keys();
@@ -202,37 +219,68 @@ struct Backward {
     }
 
   private:
+    // S^T or dP^T, of `tile` of K and of Q, or of V and of dO. Queries: this warp's.
+    template <int COLUMNS, int M, int N>
+    DEVICE void product(float (&c)[M][N][4], u32 keys_tile, u32 queries_tile, int key, int query, int flip = 0) const {
+        clear(c);
+        const RowsOfA<COLUMNS> a = {FragmentAddress<COLUMNS, DOWN>(keys_tile), key};
+        const RowsOfB<COLUMNS> b = {FragmentAddress<COLUMNS, ACROSS>(queries_tile), query, flip};
+        multiply<COLUMNS>(c, a, b);
+        if constexpr (COLUMNS % 16 != 0) multiply_tail<COLUMNS>(c, a, b);
+    }
+
     // P^T and dS^T of one query tile into shared memory.
     DEVICE void scores(const Step &step) const {
-        const int key = warp / SCORE_QUERY_WARPS * SCORE_KEYS, query = warp % SCORE_QUERY_WARPS * SCORE_QUERIES;
-        const int stage = step.stage();
+        const u32 q = shared + Q_OFFSET + step.stage() * Q_BYTES, dout = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
+        const int place = warp % SCORE_WARPS;
+        const int key = place / SCORE_QUERY_WARPS * SCORE_KEYS;
+        int query = place % SCORE_QUERY_WARPS * PRODUCT_QUERIES;
         Scores p, ds;
-        clear(p);
-        clear(ds);
-        {
-            const RowsOfA<HEAD_DIM> k = {FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), key};
-            const RowsOfB<HEAD_DIM> q = {FragmentAddress<HEAD_DIM, ACROSS>(shared + Q_OFFSET + stage * Q_BYTES), query};
-            multiply<HEAD_DIM>(p, k, q);
-            //% if head_dim % 16 ~= 0 then
-            multiply_tail<HEAD_DIM>(p, k, q);
-            //% end -- tail
-        }
-        {
-            const RowsOfA<HEAD_DIM_V> v = {FragmentAddress<HEAD_DIM_V, DOWN>(shared + V_OFFSET), key};
-            const RowsOfB<HEAD_DIM_V> dout = {
-                FragmentAddress<HEAD_DIM_V, ACROSS>(shared + DOUT_OFFSET + stage * DOUT_BYTES), query};
-            multiply<HEAD_DIM_V>(ds, v, dout);
-            //% if head_dim_v % 16 ~= 0 then
-            multiply_tail<HEAD_DIM_V>(ds, v, dout);
-            //% end -- tail
-        }
+        //% if budget.scores_apart then
+        // The first half of the warps has S^T and gives it away for the second half of its queries; the other has dP^T, its own queries first too.
+        const int side = warp / SCORE_WARPS, flip = side * SCORE_QUERIES;
+        Product whole;
+        product<HEAD_DIM>(whole, shared + (side ? V_OFFSET : K_OFFSET), side ? dout : q, key, query, flip);
+        trade(p, ds, whole, place, side);
+        query += flip;
+        //% else
+        product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
+        product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
+        //% end -- scores_apart
         const int first_query = step.tile * TILE_M;
         const bool masked = !sees_whole(first_query);
-        weigh(p, ds, shared + STATS_OFFSET + stage * STATS_BYTES + query * 8);
+        weigh(p, ds, shared + STATS_OFFSET + step.stage() * STATS_BYTES + query * 8);
         if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
         put_accumulators<TILE_M>(shared + P_OFFSET, key, query / 8, p, 1.0f);
         put_accumulators<TILE_M>(shared + DS_OFFSET, key, query / 8, ds, 1.0f);
     }
+    //% if budget.scores_apart then
+
+    // Gives the second half of a product to the warp that has the other of the same place, and takes its.
+    DEVICE void trade(Scores &p, Scores &ds, const Product &whole, int place, int side) const {
+        constexpr int BLOCKS = SCORE_KEYS / 16 * (SCORE_QUERIES / 8);
+        const u32 given = shared + TRADE_OFFSET + static_cast<u32>(place * 2 * BLOCKS * WARP + lane_index()) * 16;
+        const u32 mine = given + side * BLOCKS * WARP * 16, other = given + (side ^ 1) * BLOCKS * WARP * 16;
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) {
+            const float(&c)[4] = whole[i / (SCORE_QUERIES / 8)][SCORE_QUERIES / 8 + i % (SCORE_QUERIES / 8)];
+            store_shared(mine + i * WARP * 16,
+                         Vector4{float_to_bits(c[0]), float_to_bits(c[1]), float_to_bits(c[2]), float_to_bits(c[3])});
+        }
+        named_barrier_sync(1 + place, 2 * WARP);
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) {
+            const int m = i / (SCORE_QUERIES / 8), n = i % (SCORE_QUERIES / 8);
+            const Vector4 v = load_shared(other + i * WARP * 16);
+            const u32 word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                p[m][n][j] = side ? bits_to_float(word[j]) : whole[m][n][j];
+                ds[m][n][j] = side ? whole[m][n][j] : bits_to_float(word[j]);
+            }
+        }
+    }
+    //% end -- scores_apart
 
     // Whether every query of a tile sees every key of the item.
     DEVICE bool sees_whole(int first_query) const {
@@ -292,14 +340,18 @@ struct Backward {
     DEVICE void add_dk_dv(const Step &step, DK &dk, DV &dv) const {
         const u32 q_tile = shared + Q_OFFSET + step.stage() * Q_BYTES,
                   dout_tile = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
-        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        multiply<TILE_M>(
-            dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
-            ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
-        multiply<TILE_M>(
-            dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
-            ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+        const int key = warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        if (has_dv())
+            multiply<TILE_M>(
+                dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
+                ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
+        if (has_dk())
+            multiply<TILE_M>(
+                dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
+                ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
     }
+    DEVICE bool has_dv() const { return !DKV_APART || warp < DKV_WARPS; }
+    DEVICE bool has_dk() const { return !DKV_APART || warp >= DKV_WARPS; }
 
     // The item's part of dQ of one query tile.
     DEVICE void add_dq(const Step &step) const {
@@ -372,9 +424,9 @@ struct Backward {
 
     // dK and dV leave through the tiles of K and V.
     DEVICE void finish(const DK &dk, const DV &dv) const {
-        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
-        put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
+        const int key = warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        if (has_dk()) put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
+        if (has_dv()) put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
         block_sync();
         store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, key_head), shared + K_OFFSET,
                                               first_key, s.k_len, thread_index());
