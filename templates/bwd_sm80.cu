@@ -51,6 +51,7 @@ $(args_structs())
 //% include "tile/mma.cuh"
 //% include "tile/global.cuh"
 //% include "tile/accumulator.cuh"
+//% include "tile/store.cuh"
 //% include "ptx/sync.cuh"
 //% if budget.scores_apart then
 //% include "ptx/warpgroup.cuh"
@@ -71,7 +72,7 @@ constexpr bool DQ_EXACT = DQ_PAIRS * DQ_COLUMN_WARPS * 16 == HEAD_DIM;
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-// k, v: the item's tile, at the end dK and dV. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query].
+// k, v: the item's tile. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query].
 constexpr int K_OFFSET = $(budget.offsets.k);
 constexpr int V_OFFSET = $(budget.offsets.v);
 constexpr int Q_OFFSET = $(budget.offsets.q);
@@ -96,7 +97,7 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == $(budget.shared_bytes), "the ker
 //                        next, p and ds are free
 //     after scores       p and ds are visible; what was traded has been read
 //     STAGES == 1 only   after dV and dK: the stage may be filled again, while dQ is computed
-//     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
+//     end of a walk      all tiles have been read for the last time
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
@@ -115,6 +116,27 @@ struct Step {
     }
     DEVICE Step previous(const Range &tiles) const {
         return tile > tiles.begin ? Step{index - 1, head, tile - 1} : Step{index - 1, head - 1, tiles.end - 1};
+    }
+};
+
+// Half of the warps may have dV alone, the others dK.
+DEVICE bool has_dv() { return !DKV_APART || thread_index() / WARP < DKV_WARPS; }
+DEVICE bool has_dk() { return !DKV_APART || thread_index() / WARP >= DKV_WARPS; }
+
+// Where a warp's part of dK and dV goes; nothing of it in shared memory, where the next item may be by then.
+struct Gradients {
+    Rows dk, dv;
+    int key, limit;
+    DEVICE void store(DK &sum_k, DV &sum_v, float scale) const {
+        const int column_warp = uniform(thread_index() / WARP) % DKV_COLUMN_WARPS;
+        if (has_dk()) store_part(dk, sum_k, column_warp * DK_PAIRS * 16, HEAD_DIM, scale);
+        if (has_dv()) store_part(dv, sum_v, column_warp * DV_PAIRS * 16, HEAD_DIM_V, 1.0f);
+    }
+    template <int M, int N>
+    DEVICE void store_part(const Rows &rows, float (&sum)[M][N][4], int column, int columns, float factor) const {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            store_accumulator(rows, column, key + m * 16 + lane_index() / 4, limit, flat(sum[m]), factor, columns - column);
     }
 };
 
@@ -168,54 +190,48 @@ struct Backward {
         }
     }
 
-    DEVICE void run(const WorkQueue &queue, bool draw) const {
-        DK dk;
-        clear(dk);
-        //% if budget.dkv_apart then
-        DV &dv = dk;  // a warp has one or the other
-        //% else
-        DV dv;
-        clear(dv);
-        //% end -- dkv_apart
-        const int count = (tiles.end - tiles.begin) * args.group;
-        if (count > 0) {
-            load_keys();
-            Step step = {0, key_head * args.group, tiles.begin};
-            load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(step, count);
-            //% if not deterministic then
-            if (draw) queue.prepare();
-            //% end -- not deterministic
-            for (; step.index < count; step = step.next(tiles)) {
-                cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
-                block_sync();
-                //% if deterministic then
-                if (step.index > 0) pass_turn(step.previous(tiles));
-                //% end -- deterministic
-                //% if stages > 1 then
-                load_ahead<STAGES - 1, STAGES>(step, count);
-                //% end -- stages
-                scores(step);
-                block_sync();
-                add_dk_dv(step, dk, dv);
-                //% if stages == 1 then
-                block_sync();
-                load_ahead<1, 2>(step, count);
-                //% end -- stages
-                add_dq(step);
-            }
-            cp_async_wait<0>();
+    DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
+    DEVICE Step first_step() const { return {0, key_head * args.group, tiles.begin}; }
+
+    // Starts what the first steps need. All shared memory but the work's is free.
+    DEVICE void load_first() const {
+        if (steps() <= 0) return;
+        load_keys();
+        load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(first_step(), steps());
+    }
+
+    // All steps, after load_first. Another sync, and all shared memory is free again.
+    DEVICE void walk(DK &dk, DV &dv) const {
+        const int count = steps();
+        for (Step step = first_step(); step.index < count; step = step.next(tiles)) {
+            cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
             block_sync();
             //% if deterministic then
-            pass_turn(step.previous(tiles));
+            if (step.index > 0) pass_turn(step.previous(tiles));
             //% end -- deterministic
+            //% if stages > 1 then
+            load_ahead<STAGES - 1, STAGES>(step, count);
+            //% end -- stages
+            scores(step);
+            block_sync();
+            add_dk_dv(step, dk, dv);
+            //% if stages == 1 then
+            block_sync();
+            load_ahead<1, 2>(step, count);
+            //% end -- stages
+            add_dq(step);
         }
-        //% if not deterministic then
-        if (count <= 0 && draw) queue.prepare();
-        //% end -- not deterministic
-        finish(dk, dv);
-        //% if deterministic then
-        if (draw) queue.prepare();
-        //% end -- deterministic
+    }
+    //% if deterministic then
+    // After the sync that follows a walk.
+    DEVICE void pass_last_turn() const {
+        if (steps() > 0) pass_turn({steps() - 1, (key_head + 1) * args.group - 1, tiles.end - 1});
+    }
+    //% end -- deterministic
+
+    DEVICE Gradients gradients() const {
+        const int key = first_key + warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS;
+        return {rows_of(args.dk, s.k_batch, s.k_begin, key_head), rows_of(args.dv, s.k_batch, s.k_begin, key_head), key, s.k_len};
     }
 
   private:
@@ -350,8 +366,6 @@ struct Backward {
                 dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
                 ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
     }
-    DEVICE bool has_dv() const { return !DKV_APART || warp < DKV_WARPS; }
-    DEVICE bool has_dk() const { return !DKV_APART || warp >= DKV_WARPS; }
 
     // The item's part of dQ of one query tile.
     DEVICE void add_dq(const Step &step) const {
@@ -421,18 +435,6 @@ struct Backward {
         if (thread_index() == 0 && s.accumulator_row >= 0) global_release_add(turn(step), 1);
     }
     //% end -- deterministic
-
-    // dK and dV leave through the tiles of K and V.
-    DEVICE void finish(const DK &dk, const DV &dv) const {
-        const int key = warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        if (has_dk()) put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
-        if (has_dv()) put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
-        block_sync();
-        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, key_head), shared + K_OFFSET,
-                                              first_key, s.k_len, thread_index());
-        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, key_head), shared + V_OFFSET,
-                                                first_key, s.k_len, thread_index());
-    }
 };
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
@@ -443,17 +445,37 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
     // A row of queries brings q and dO and takes dQ, for every query head of the group.
     const float row_bytes = static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(args.group);
     WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads / args.group, 1, row_bytes);
-    for (;;) {
-        const Work &work = queue.next();
-        if (!work.more) break;
-        const int head = uniform(work.head);
-        for (int i = 0; i < queue.chunk; i++) {
-            if (i > 0) block_sync();
+    const Work *work = &queue.next();
+    int head = 0;  // of the item's
+    if (work->more) Backward(args, *work, uniform(work->head)).load_first();
+    while (work->more) {
+        const Backward part(args, *work, uniform(work->head) + head);
+        //% if not deterministic then
+        if (head == 0) queue.prepare();
+        //% end -- not deterministic
+        DK dk;
+        clear(dk);
+        //% if budget.dkv_apart then
+        DV &dv = dk;  // a warp has one or the other
+        //% else
+        DV dv;
+        clear(dv);
+        //% end -- dkv_apart
+        part.walk(dk, dv);
+        const Gradients gradients = part.gradients();
+        block_sync();
+        //% if deterministic then
+        part.pass_last_turn();
+        //% end -- deterministic
+        if (++head == queue.chunk) {
             //% if deterministic then
-            Backward(args, work, head + i).run(queue, i == queue.chunk - 1);
-            //% else
-            Backward(args, work, head + i).run(queue, i == 0);
+            queue.prepare();
             //% end -- deterministic
+            work = &queue.next();
+            head = 0;
         }
+        // The next part's copies are under way while this one's gradients leave.
+        if (work->more) Backward(args, *work, uniform(work->head) + head).load_first();
+        gradients.store(dk, dv, args.scale);
     }
 }
