@@ -448,11 +448,11 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
     const Work *work = &queue.next();
     int head = 0;  // of the item's
     if (work->more) Backward(args, *work, uniform(work->head)).load_first();
+    //% if not deterministic then
+    if (work->more) queue.prepare();
+    //% end -- not deterministic
     while (work->more) {
         const Backward part(args, *work, uniform(work->head) + head);
-        //% if not deterministic then
-        if (head == 0) queue.prepare();
-        //% end -- not deterministic
         DK dk;
         clear(dk);
         //% if budget.dkv_apart then
@@ -474,8 +474,11 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
             work = &queue.next();
             head = 0;
         }
-        // The next part's copies are under way while this one's gradients leave.
+        // The next part's copies are under way while this one's gradients leave, and while the item after it is drawn.
         if (work->more) Backward(args, *work, uniform(work->head) + head).load_first();
+        //% if not deterministic then
+        if (work->more && head == 0) queue.prepare();
+        //% end -- not deterministic
         gradients.store(dk, dv, args.scale);
     }
 }
