@@ -349,6 +349,7 @@ function budget.bwd_sm80(r)
     { "work", WORK_BYTES },
   })
   if not facts then return nil, why end
+  facts.staggered = r.apart & 4 > 0 and not scores_apart
   facts.scores_apart, facts.dkv_apart = scores_apart, dkv_apart
   facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score.down, dkv.down, dq
   facts.last_block_first = r.deterministic -- the order of turns; else the longest first

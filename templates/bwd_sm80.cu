@@ -235,6 +235,12 @@ struct Backward {
     }
 
   private:
+    // Where a warp's scores are: the tile's first query, the warp's first key and query in the tile, statistics of that query.
+    struct Piece {
+        int first_query, key, query;
+        u32 stats;
+    };
+
     // S^T or dP^T, of `tile` of K and of Q, or of V and of dO. Queries: this warp's.
     template <int COLUMNS, int M, int N>
     DEVICE void product(float (&c)[M][N][4], u32 keys_tile, u32 queries_tile, int key, int query, int flip = 0) const {
@@ -260,15 +266,31 @@ struct Backward {
         trade(p, ds, whole, place, side);
         query += flip;
         //% else
+        //% end -- scores_apart
+        const Piece piece = {step.tile * TILE_M, key, query, shared + STATS_OFFSET + step.stage() * STATS_BYTES + query * 8};
+        //% if budget.scores_apart then
+        weigh(p, piece);
+        //% elseif budget.staggered then
+        // Half of the warps begin with the other product, so that while some take exponentials others multiply.
+        const bool late = warp >= WARPS / 2;
+        if (late) {
+            product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
+        } else {
+            product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
+            weigh(p, piece);
+        }
+        if (late) {
+            product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
+            weigh(p, piece);
+        } else {
+            product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
+        }
+        //% else
         product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
         product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
-        //% end -- scores_apart
-        const int first_query = step.tile * TILE_M;
-        const bool masked = !sees_whole(first_query);
-        weigh(p, ds, shared + STATS_OFFSET + step.stage() * STATS_BYTES + query * 8);
-        if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
-        put_accumulators<TILE_M>(shared + P_OFFSET, key, query / 8, p, 1.0f);
-        put_accumulators<TILE_M>(shared + DS_OFFSET, key, query / 8, ds, 1.0f);
+        weigh(p, piece);
+        //% end -- staggered
+        derive(p, ds, piece);
     }
     //% if budget.scores_apart then
 
@@ -306,48 +328,51 @@ struct Backward {
     // No weight exceeds 1, but an exponent does by the rounding errors of score and lse, which grow with them: finite, whatever the logits are.
     static DEVICE float weight(float exponent) { return ex2(min_nan(exponent, 0.0f)); }
 
-    // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
-    DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
+    // Scores become weights, and P^T of a step. With softcap, scores come back capped.
+    DEVICE void weigh(Scores &p, const Piece &piece) const {
         const float factor = score_factor(args);
-        //% if softcap then
-        const float inverse = args.scale / args.softcap;
-        //% end -- softcap
 #pragma unroll
         for (int n = 0; n < SCORE_QUERIES / 8; n++) {
-            const Vector4 raw = load_shared(stats + n * 64 + lane_index() % 4 * 16);
+            const Vector4 raw = load_shared(piece.stats + n * 64 + lane_index() % 4 * 16);
             const float lse[2] = {bits_to_float(raw.x), bits_to_float(raw.z)};
+#pragma unroll
+            for (int m = 0; m < SCORE_KEYS / 16; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) p[m][n][i] = weight(fma_f32(p[m][n][i], factor, -lse[i % 2]));
+        }
+        if (!sees_whole(piece.first_query)) clear_invisible(p, piece);
+        put_accumulators<TILE_M>(shared + P_OFFSET, piece.key, piece.query / 8, p, 1.0f);
+    }
+    // Gradients of weights become gradients of scores, and dS^T of a step.
+    DEVICE void derive(const Scores &p, Scores &ds, const Piece &piece) const {
+#pragma unroll
+        for (int n = 0; n < SCORE_QUERIES / 8; n++) {
+            const Vector4 raw = load_shared(piece.stats + n * 64 + lane_index() % 4 * 16);
             const float delta[2] = {bits_to_float(raw.y), bits_to_float(raw.w)};
 #pragma unroll
             for (int m = 0; m < SCORE_KEYS / 16; m++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    //% if softcap then
-                    const float capped = cap_score(p[m][n][i], inverse);
-                    p[m][n][i] = weight(fma_f32(capped, factor, -lse[i % 2]));
-                    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]) * fma_f32(-capped, capped, 1.0f);
-                    //% else
-                    p[m][n][i] = weight(fma_f32(p[m][n][i], factor, -lse[i % 2]));
-                    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
-                    //% end -- softcap
-                }
+                for (int i = 0; i < 4; i++) ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
         }
+        if (!sees_whole(piece.first_query)) clear_invisible(ds, piece);
+        put_accumulators<TILE_M>(shared + DS_OFFSET, piece.key, piece.query / 8, ds, 1.0f);
     }
 
-    // Zeros, by selection, where a query does not see a key. Query and key: this warp's first.
-    DEVICE void clear_invisible(Scores &p, Scores &ds, int query, int key) const {
-        const int g = lane_index() / 4, t = lane_index() % 4;
+    // Zeros, by selection, where a query does not see a key.
+    DEVICE void clear_invisible(Scores &c, const Piece &piece) const {
+        const int g = lane_index() / 4, t = lane_index() % 4, key = first_key + piece.key + g;
 #pragma unroll
         for (int n = 0; n < SCORE_QUERIES / 8; n++)
 #pragma unroll
             for (int odd = 0; odd < 2; odd++) {
-                const int row = query + n * 8 + 2 * t + odd;
-                const int begin = mask.key_begin(row) - key - g, end = mask.key_end(row) - key - g;
+                const int row = piece.first_query + piece.query + n * 8 + 2 * t + odd;
+                const int begin = mask.key_begin(row) - key, end = mask.key_end(row) - key;
 #pragma unroll
                 for (int m = 0; m < SCORE_KEYS / 16; m++)
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
                         const int at = m * 16 + half * 8;
-                        if (at < begin || at >= end) p[m][n][2 * half + odd] = ds[m][n][2 * half + odd] = 0.0f;
+                        if (at < begin || at >= end) c[m][n][2 * half + odd] = 0.0f;
                     }
             }
     }
