@@ -376,9 +376,9 @@ local function streaming(r, blocks_per_sm, registers)
     registers = registers, dq_row_warps = r.warps and budget.dq_row_warps(r) }
 end
 
-function budget.bwd_pre(r) return streaming(r, 5, 48) end
+function budget.bwd_pre(r) return streaming(r, 3, 80) end -- each thread has several rows' loads under way
 
-budget.bwd_post = budget.bwd_pre
+function budget.bwd_post(r) return streaming(r, 5, 48) end
 
 function budget.bwd_pre_sm90(r)
   if not r.aligned then return nil, "bwd_pre_sm90: operands must be aligned to 16 bytes" end

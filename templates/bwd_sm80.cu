@@ -436,15 +436,8 @@ struct Backward {
         for (int m = 0; m < DQ_ROW_BLOCKS; m++)
 #pragma unroll
             for (int n = 0; n < DQ_PAIRS * 2; n++)
-                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS) {
-                    const int group = accumulator_group(m, block + n, row_warp);
-                    //% if cc >= 90 then
-                    reduce_add(tile + accumulator_element(group, 0), dq[m][n]);
-                    //% else
-#pragma unroll
-                    for (int i = 0; i < 4; i++) reduce_add(tile + accumulator_element(group, i), dq[m][n][i]);
-                    //% end -- cc
-                }
+                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS)
+                    add_to_group(tile, accumulator_group(m, block + n, row_warp), dq[m][n]);
     }
     //% if deterministic then
 
