@@ -320,7 +320,7 @@ function budget.bwd_sm80(r)
     r.warps)
   local widest = math.max(r.head_dim, r.head_dim_v)
   local equal = r.head_dim == r.head_dim_v
-  local score, scores_apart = shares(r.warps, equal and r.apart & 1 > 0, function(warps, apart)
+  local score, scores_apart = shares(r.warps, equal, function(warps, apart)
     local best
     for _, down in ipairs { 1, 2, 4, 8 } do -- the squarest pieces read least
       local across = warps // down
@@ -332,7 +332,7 @@ function budget.bwd_sm80(r)
     end
     return best
   end)
-  local dkv, dkv_apart = shares(r.warps, equal and r.apart & 2 > 0, function(warps) return warp_rows(warps, r.tile_n, widest, 16) end)
+  local dkv, dkv_apart = shares(r.warps, equal, function(warps) return warp_rows(warps, r.tile_n, widest, 16) end)
   local dq = budget.dq_row_warps(r)
   if not (score and dkv and dq) then
     return nil, name .. ": tiles cannot be divided among the warps in blocks of 16 rows"
@@ -349,7 +349,6 @@ function budget.bwd_sm80(r)
     { "work", WORK_BYTES },
   })
   if not facts then return nil, why end
-  facts.staggered = r.apart & 4 > 0 and not scores_apart
   facts.scores_apart, facts.dkv_apart = scores_apart, dkv_apart
   facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score.down, dkv.down, dq
   facts.last_block_first = r.deterministic -- the order of turns; else the longest first

@@ -22,7 +22,7 @@ local ROWS = {
   { name = "bwd_pre", uses = "arch dtype head_dim head_dim_v aligned tile_m" },
   { name = "bwd_pre_sm90", uses = "arch dtype head_dim head_dim_v mask softcap aligned tile_m tile_n" },
   { name = "bwd_sm80",
-    uses = "arch dtype head_dim head_dim_v mask softcap aligned deterministic tile_m tile_n warps stages blocks_per_sm apart" },
+    uses = "arch dtype head_dim head_dim_v mask softcap aligned deterministic tile_m tile_n warps stages blocks_per_sm" },
   { name = "bwd_sm90", uses = "arch dtype head_dim head_dim_v mask softcap tile_m tile_n stages dout_stages alternate group_buffers" },
   { name = "bwd_post", uses = "arch dtype head_dim mask aligned tile_m tile_n warps" },
 }

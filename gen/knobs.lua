@@ -48,8 +48,6 @@ knobs.knobs = {
     meaning = "tiles of work between who draws and who computes" },
   { name = "alternate", letter = "l", type = "flag", default = false, axis = { false, true }, numeric = {},
     meaning = "the backward's warpgroups take pieces of up to 64 keys in turns, one each, instead of both one" },
-  { name = "apart", letter = "p", type = "number", allowed = { 0, 7, 1 }, default = 7, axis = { 0, 1, 2, 3 }, numeric = {},
-    meaning = "lab: 1 scores, 2 dk and dv" },
   { name = "group_buffers", letter = "h", type = "flag", default = false, axis = { false, true }, numeric = {},
     meaning = "the backward's warpgroups have buffers of their own for k, v and dS, 64 keys each: faster for short sequences" },
 }

@@ -9,7 +9,8 @@
 //     dP^T = V dO^T               dS^T = P^T (dP^T - delta)
 //     dV  += P^T dO               dK  += dS^T Q               dQ = dS K
 //
-// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dQ is complete if all keys of the sequence fit one
+// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dK and dV leave from registers, while what the next
+// item begins with is on its way. dQ is complete if all keys of the sequence fit one
 // tile, and is then written; else it is added to float32 accumulators that bwd_pre.cu has zeroed and bwd_post.cu converts.
 //
 // Deterministic mode: additions to a query tile take turns, last key tile first. A block waits for its turn only on key tiles that come
@@ -26,8 +27,8 @@ $(constants())
 constexpr int THREADS = WARPS * WARP;
 
 // How warps divide the three kinds of product: (rows of warps) x (columns of warps). Two products of one shape are computed by all warps, one
-// after the other, or apart: one by half of the warps, the other by the other half. Then a warp's piece is twice as large, and less is read for it.
-constexpr bool SCORES_APART = $(budget.scores_apart);  // S^T and dP^T; warps then trade halves
+// after the other, or apart: one by half of the warps, the other by the rest. A warp's piece is then twice as large, and less is read for it.
+constexpr bool SCORES_APART = $(budget.scores_apart);  // S^T and dP^T; two warps then trade halves
 constexpr bool DKV_APART = $(budget.dkv_apart);        // dV and dK
 constexpr int SCORE_WARPS = SCORES_APART ? WARPS / 2 : WARPS, DKV_WARPS = DKV_APART ? WARPS / 2 : WARPS;
 constexpr int SCORE_KEY_WARPS = $(budget.score_key_warps), SCORE_QUERY_WARPS = SCORE_WARPS / SCORE_KEY_WARPS;
@@ -63,7 +64,7 @@ constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
 
 static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0,
               "whole blocks");
-static_assert(!DKV_APART && !SCORES_APART || HEAD_DIM == HEAD_DIM_V, "halves of the warps have the same to do");
+static_assert(HEAD_DIM == HEAD_DIM_V || !(SCORES_APART || DKV_APART), "halves of the warps have the same to do");
 
 // One column of blocks may end early only if the pairs don't divide evenly.
 constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
@@ -72,7 +73,7 @@ constexpr bool DQ_EXACT = DQ_PAIRS * DQ_COLUMN_WARPS * 16 == HEAD_DIM;
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-// k, v: the item's tile. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query].
+// k, v: the item's tile. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query]. trade: what two warps give each other.
 constexpr int K_OFFSET = $(budget.offsets.k);
 constexpr int V_OFFSET = $(budget.offsets.v);
 constexpr int Q_OFFSET = $(budget.offsets.q);
@@ -91,18 +92,17 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == $(budget.shared_bytes), "the ker
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-// Block syncs alone:
-//     top of an item     all of the item before is done
+// Block syncs, but for two warps that trade scores and have a named barrier of their own:
+//     top of an item     the item is visible; the one before is done but for what leaves from registers
 //     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
 //                        next, p and ds are free
-//     after scores       p and ds are visible; what was traded has been read
+//     after scores       p and ds are visible; the trade's memory is free
 //     STAGES == 1 only   after dV and dK: the stage may be filled again, while dQ is computed
-//     end of a walk      all tiles have been read for the last time
+//     after a walk       all tiles have been read for the last time
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
 using Scores = float[SCORE_KEYS / 16][SCORE_QUERIES / 8][4];
-using Product = float[SCORE_KEYS / 16][PRODUCT_QUERIES / 8][4];
 using DK = float[DKV_KEYS / 16][DK_PAIRS * 2][4];
 using DV = float[DKV_KEYS / 16][DV_PAIRS * 2][4];
 using DQ = float[DQ_ROWS / 16][DQ_PAIRS * 2][4];
@@ -119,11 +119,11 @@ struct Step {
     }
 };
 
-// Half of the warps may have dV alone, the others dK.
+// Apart, the first half of the warps has dV, the second dK.
 DEVICE bool has_dv() { return !DKV_APART || thread_index() / WARP < DKV_WARPS; }
 DEVICE bool has_dk() { return !DKV_APART || thread_index() / WARP >= DKV_WARPS; }
 
-// Where a warp's part of dK and dV goes; nothing of it in shared memory, where the next item may be by then.
+// Where a warp's part of dK and dV goes. It holds nothing in shared memory, where the next item is by then.
 struct Gradients {
     Rows dk, dv;
     int key, limit;
@@ -136,7 +136,8 @@ struct Gradients {
     DEVICE void store_part(const Rows &rows, float (&sum)[M][N][4], int column, int columns, float factor) const {
 #pragma unroll
         for (int m = 0; m < M; m++)
-            store_accumulator(rows, column, key + m * 16 + lane_index() / 4, limit, flat(sum[m]), factor, columns - column);
+            store_accumulator(rows, column, key + m * 16 + lane_index() / 4, limit, flat(sum[m]), factor,
+                              columns - column);
     }
 };
 
@@ -193,14 +194,14 @@ struct Backward {
     DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
     DEVICE Step first_step() const { return {0, key_head * args.group, tiles.begin}; }
 
-    // Starts what the first steps need. All shared memory but the work's is free.
+    // Starts the copies of what the first steps need.
     DEVICE void load_first() const {
         if (steps() <= 0) return;
         load_keys();
         load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(first_step(), steps());
     }
 
-    // All steps, after load_first. Another sync, and all shared memory is free again.
+    // All steps. A sync later all tiles are free again.
     DEVICE void walk(DK &dk, DV &dv) const {
         const int count = steps();
         for (Step step = first_step(); step.index < count; step = step.next(tiles)) {
@@ -231,17 +232,12 @@ struct Backward {
 
     DEVICE Gradients gradients() const {
         const int key = first_key + warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS;
-        return {rows_of(args.dk, s.k_batch, s.k_begin, key_head), rows_of(args.dv, s.k_batch, s.k_begin, key_head), key, s.k_len};
+        return {rows_of(args.dk, s.k_batch, s.k_begin, key_head), rows_of(args.dv, s.k_batch, s.k_begin, key_head), key,
+                s.k_len};
     }
 
   private:
-    // Where a warp's scores are: the tile's first query, the warp's first key and query in the tile, statistics of that query.
-    struct Piece {
-        int first_query, key, query;
-        u32 stats;
-    };
-
-    // S^T or dP^T, of `tile` of K and of Q, or of V and of dO. Queries: this warp's.
+    // S^T, of K and Q, or dP^T, of V and dO, from this warp's first key and query.
     template <int COLUMNS, int M, int N>
     DEVICE void product(float (&c)[M][N][4], u32 keys_tile, u32 queries_tile, int key, int query, int flip = 0) const {
         clear(c);
@@ -253,68 +249,53 @@ struct Backward {
 
     // P^T and dS^T of one query tile into shared memory.
     DEVICE void scores(const Step &step) const {
-        const u32 q = shared + Q_OFFSET + step.stage() * Q_BYTES, dout = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
+        const u32 q = shared + Q_OFFSET + step.stage() * Q_BYTES,
+                  dout = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
         const int place = warp % SCORE_WARPS;
         const int key = place / SCORE_QUERY_WARPS * SCORE_KEYS;
         int query = place % SCORE_QUERY_WARPS * PRODUCT_QUERIES;
         Scores p, ds;
         //% if budget.scores_apart then
-        // The first half of the warps has S^T and gives it away for the second half of its queries; the other has dP^T, its own queries first too.
+        // One warp has S^T, another the same place of dP^T. Each keeps half of the queries, which comes first, and gives the other half away.
         const int side = warp / SCORE_WARPS, flip = side * SCORE_QUERIES;
-        Product whole;
+        float whole[SCORE_KEYS / 16][PRODUCT_QUERIES / 8][4];
         product<HEAD_DIM>(whole, shared + (side ? V_OFFSET : K_OFFSET), side ? dout : q, key, query, flip);
         trade(p, ds, whole, place, side);
         query += flip;
         //% else
-        //% end -- scores_apart
-        const Piece piece = {step.tile * TILE_M, key, query, shared + STATS_OFFSET + step.stage() * STATS_BYTES + query * 8};
-        //% if budget.scores_apart then
-        weigh(p, piece);
-        //% elseif budget.staggered then
-        // Half of the warps begin with the other product, so that while some take exponentials others multiply.
-        const bool late = warp >= WARPS / 2;
-        if (late) {
-            product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
-        } else {
-            product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
-            weigh(p, piece);
-        }
-        if (late) {
-            product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
-            weigh(p, piece);
-        } else {
-            product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
-        }
-        //% else
         product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
         product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
-        weigh(p, piece);
-        //% end -- staggered
-        derive(p, ds, piece);
+        //% end -- scores_apart
+        const int first_query = step.tile * TILE_M;
+        weigh(p, ds, shared + STATS_OFFSET + step.stage() * STATS_BYTES + query * 8);
+        if (!sees_whole(first_query)) clear_invisible(p, ds, first_query + query, first_key + key);
+        put_accumulators<TILE_M>(shared + P_OFFSET, key, query / 8, p, 1.0f);
+        put_accumulators<TILE_M>(shared + DS_OFFSET, key, query / 8, ds, 1.0f);
     }
     //% if budget.scores_apart then
 
     // Gives the second half of a product to the warp that has the other of the same place, and takes its.
-    DEVICE void trade(Scores &p, Scores &ds, const Product &whole, int place, int side) const {
-        constexpr int BLOCKS = SCORE_KEYS / 16 * (SCORE_QUERIES / 8);
-        const u32 given = shared + TRADE_OFFSET + static_cast<u32>(place * 2 * BLOCKS * WARP + lane_index()) * 16;
-        const u32 mine = given + side * BLOCKS * WARP * 16, other = given + (side ^ 1) * BLOCKS * WARP * 16;
+    template <int M, int N>
+    DEVICE void trade(Scores &p, Scores &ds, const float (&whole)[M][N][4], int place, int side) const {
+        constexpr int OWN = N / 2, BYTES = M * OWN * WARP * 16;  // blocks in a row; what a warp gives
+        const u32 lane = shared + TRADE_OFFSET + static_cast<u32>(place * 2 * BYTES + lane_index() * 16);
+        const u32 given = lane + side * BYTES, taken = lane + (side ^ 1) * BYTES;
 #pragma unroll
-        for (int i = 0; i < BLOCKS; i++) {
-            const float(&c)[4] = whole[i / (SCORE_QUERIES / 8)][SCORE_QUERIES / 8 + i % (SCORE_QUERIES / 8)];
-            store_shared(mine + i * WARP * 16,
+        for (int i = 0; i < M * OWN; i++) {
+            const float(&c)[4] = whole[i / OWN][OWN + i % OWN];
+            store_shared(given + i * WARP * 16,
                          Vector4{float_to_bits(c[0]), float_to_bits(c[1]), float_to_bits(c[2]), float_to_bits(c[3])});
         }
         named_barrier_sync(1 + place, 2 * WARP);
 #pragma unroll
-        for (int i = 0; i < BLOCKS; i++) {
-            const int m = i / (SCORE_QUERIES / 8), n = i % (SCORE_QUERIES / 8);
-            const Vector4 v = load_shared(other + i * WARP * 16);
-            const u32 word[4] = {v.x, v.y, v.z, v.w};
+        for (int i = 0; i < M * OWN; i++) {
+            const int m = i / OWN, n = i % OWN;
+            const Vector4 v = load_shared(taken + i * WARP * 16);
+            const float other[4] = {bits_to_float(v.x), bits_to_float(v.y), bits_to_float(v.z), bits_to_float(v.w)};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                p[m][n][j] = side ? bits_to_float(word[j]) : whole[m][n][j];
-                ds[m][n][j] = side ? whole[m][n][j] : bits_to_float(word[j]);
+                p[m][n][j] = side ? other[j] : whole[m][n][j];
+                ds[m][n][j] = side ? whole[m][n][j] : other[j];
             }
         }
     }
@@ -328,51 +309,48 @@ struct Backward {
     // No weight exceeds 1, but an exponent does by the rounding errors of score and lse, which grow with them: finite, whatever the logits are.
     static DEVICE float weight(float exponent) { return ex2(min_nan(exponent, 0.0f)); }
 
-    // Scores become weights, and P^T of a step. With softcap, scores come back capped.
-    DEVICE void weigh(Scores &p, const Piece &piece) const {
+    // Scores become weights, gradients of weights become gradients of scores. stats: of this warp's first query.
+    DEVICE void weigh(Scores &p, Scores &ds, u32 stats) const {
         const float factor = score_factor(args);
+        //% if softcap then
+        const float inverse = args.scale / args.softcap;
+        //% end -- softcap
 #pragma unroll
         for (int n = 0; n < SCORE_QUERIES / 8; n++) {
-            const Vector4 raw = load_shared(piece.stats + n * 64 + lane_index() % 4 * 16);
+            const Vector4 raw = load_shared(stats + n * 64 + lane_index() % 4 * 16);
             const float lse[2] = {bits_to_float(raw.x), bits_to_float(raw.z)};
-#pragma unroll
-            for (int m = 0; m < SCORE_KEYS / 16; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) p[m][n][i] = weight(fma_f32(p[m][n][i], factor, -lse[i % 2]));
-        }
-        if (!sees_whole(piece.first_query)) clear_invisible(p, piece);
-        put_accumulators<TILE_M>(shared + P_OFFSET, piece.key, piece.query / 8, p, 1.0f);
-    }
-    // Gradients of weights become gradients of scores, and dS^T of a step.
-    DEVICE void derive(const Scores &p, Scores &ds, const Piece &piece) const {
-#pragma unroll
-        for (int n = 0; n < SCORE_QUERIES / 8; n++) {
-            const Vector4 raw = load_shared(piece.stats + n * 64 + lane_index() % 4 * 16);
             const float delta[2] = {bits_to_float(raw.y), bits_to_float(raw.w)};
 #pragma unroll
             for (int m = 0; m < SCORE_KEYS / 16; m++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
+                for (int i = 0; i < 4; i++) {
+                    //% if softcap then
+                    const float capped = cap_score(p[m][n][i], inverse);
+                    p[m][n][i] = weight(fma_f32(capped, factor, -lse[i % 2]));
+                    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]) * fma_f32(-capped, capped, 1.0f);
+                    //% else
+                    p[m][n][i] = weight(fma_f32(p[m][n][i], factor, -lse[i % 2]));
+                    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta[i % 2]);
+                    //% end -- softcap
+                }
         }
-        if (!sees_whole(piece.first_query)) clear_invisible(ds, piece);
-        put_accumulators<TILE_M>(shared + DS_OFFSET, piece.key, piece.query / 8, ds, 1.0f);
     }
 
-    // Zeros, by selection, where a query does not see a key.
-    DEVICE void clear_invisible(Scores &c, const Piece &piece) const {
-        const int g = lane_index() / 4, t = lane_index() % 4, key = first_key + piece.key + g;
+    // Zeros, by selection, where a query does not see a key. Query and key: this warp's first.
+    DEVICE void clear_invisible(Scores &p, Scores &ds, int query, int key) const {
+        const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
         for (int n = 0; n < SCORE_QUERIES / 8; n++)
 #pragma unroll
             for (int odd = 0; odd < 2; odd++) {
-                const int row = piece.first_query + piece.query + n * 8 + 2 * t + odd;
-                const int begin = mask.key_begin(row) - key, end = mask.key_end(row) - key;
+                const int row = query + n * 8 + 2 * t + odd;
+                const int begin = mask.key_begin(row) - key - g, end = mask.key_end(row) - key - g;
 #pragma unroll
                 for (int m = 0; m < SCORE_KEYS / 16; m++)
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
                         const int at = m * 16 + half * 8;
-                        if (at < begin || at >= end) c[m][n][2 * half + odd] = 0.0f;
+                        if (at < begin || at >= end) p[m][n][2 * half + odd] = ds[m][n][2 * half + odd] = 0.0f;
                     }
             }
     }
@@ -464,7 +442,7 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
     const float row_bytes = static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(args.group);
     WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads / args.group, 1, row_bytes);
     const Work *work = &queue.next();
-    int head = 0;  // of the item's
+    int head = 0;  // in the item's chunk
     if (work->more) Backward(args, *work, uniform(work->head)).load_first();
     //% if not deterministic then
     if (work->more) queue.prepare();
@@ -474,7 +452,7 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
         DK dk;
         clear(dk);
         //% if budget.dkv_apart then
-        DV &dv = dk;  // a warp has one or the other
+        DV &dv = dk;  // a warp has one of them
         //% else
         DV dv;
         clear(dv);
@@ -492,7 +470,7 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
             work = &queue.next();
             head = 0;
         }
-        // The next part's copies are under way while this one's gradients leave, and while the item after it is drawn.
+        // Copies are under way while the item after the next is drawn and gradients leave.
         if (work->more) Backward(args, *work, uniform(work->head) + head).load_first();
         //% if not deterministic then
         if (work->more && head == 0) queue.prepare();
