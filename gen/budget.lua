@@ -138,7 +138,7 @@ local function turns(name, r)
     { "tiles", r.tile_slots * TILE_BYTES },
     { "work", WORK_BYTES // 2 },
     ahead and { "ticket", 8 },
-    { "barriers", 8 * (2 * r.consumers * r.q_stages + 4 * r.stages + 2 * r.tile_slots + (ahead and 2 or 0)) },
+    { "barriers", 8 * (2 * r.consumers * r.q_stages + 4 * r.stages + 2 * r.tile_slots + (ahead and 2 or 1)) },
   })
   if not facts then return nil, why end
   facts.alone, facts.drawn_ahead = false, ahead

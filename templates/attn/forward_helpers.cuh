@@ -9,6 +9,8 @@ struct Scheduler {
     const Barriers barriers;
     //% if budget.drawn_ahead then
     u32 ticket_parity = 0;
+    //% else
+    u32 end_parity = 0;
     //% end -- drawn_ahead
 
     DEVICE void run() {
@@ -17,8 +19,8 @@ struct Scheduler {
         Work &work = *shared_pointer<Work>(WORK_OFFSET);
         Ring<TILE_SLOTS> ring;
         // WHY the first is not drawn: blocks then begin in step, and those that read the same keys go on doing so at the same time. WHY the others
-        // are drawn when there is a slot for them and not before: the later, the more evenly work is spread at the end. Where items are so short that
-        // drawing one takes as long, another warp does that, and this one decodes while items wait for a slot.
+        // are drawn when the tile before is nearly over: the later, the more evenly work is spread at the end. Where items are so short that drawing one
+        // takes as long, another warp does that, and this one decodes while items wait for a slot.
         for (u64 ticket = block_index();; ticket = draw()) {
             const Work drawn = decode_work(list, ticket, args.heads / chunk, larger(args.group / chunk, 1),
                                            static_cast<float>((HEAD_DIM + HEAD_DIM_V) * 2 * chunk));
@@ -28,14 +30,15 @@ struct Scheduler {
             const Mask mask(work.sequence, args.window_left, args.window_right);
             const Range tiles = mask.key_tiles<TILE_M, TILE_N>(work.block);
             for (int head = work.head * chunk; head < (work.head + 1) * chunk; head++) {
-                if (tiles.end == tiles.begin)
+                if (tiles.end == tiles.begin) {
                     store_keyless(args, work.sequence, work.block, head);
-                else
-                    publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
+                    continue;
+                }
+                publish(ring, {work.sequence, head, work.block, tiles.begin, tiles.end, 1, {}});
+                //% if not budget.drawn_ahead then
+                wait_for_end();
+                //% end -- drawn_ahead
             }
-            //% if not budget.drawn_ahead then
-            wait_for_slot(ring);
-            //% end -- drawn_ahead
         }
         publish(ring, {});
     }
@@ -73,17 +76,20 @@ struct Scheduler {
     //% else
     DEVICE u64 draw() {
         u64 ticket = 0;
+        warp_sync();  // the item before has been read by all
         if (lane_index() == 0) ticket = take_ticket();
         return shuffle(ticket, 0) + grid_blocks();
     }
-    //% end -- drawn_ahead
-    DEVICE void wait_for_slot(const Ring<TILE_SLOTS> &ring) const {
-        if (lane_index() == 0) mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
+    // Of the tile just handed on.
+    DEVICE void wait_for_end() {
+        if (lane_index() == 0) mbarrier_wait(barriers.near_end(), end_parity);
         warp_sync();
+        end_parity ^= 1;
     }
+    //% end -- drawn_ahead
     DEVICE void publish(Ring<TILE_SLOTS> &ring, const Tile &tile) const {
-        wait_for_slot(ring);
         if (lane_index() == 0) {
+            mbarrier_wait(barriers.tile_empty(ring.slot), ring.parity ^ 1);
             tile_slot(ring.slot) = tile;
             mbarrier_arrive(barriers.tile_full(ring.slot));
         }
@@ -106,6 +112,10 @@ struct Loader {
         Ring<STAGES> ring;
         visit_tiles([&](const Tile &tile, int begin, int end, const Keys &keys) {
             load<KTile>(keys, args.k, begin, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
+            //% if not budget.drawn_ahead then
+            const int near_end = end - LOADS_LEFT;
+            if (near_end <= begin) mbarrier_arrive(barriers.near_end());
+                //% end -- drawn_ahead
 #pragma unroll 1
             for (int group = 0; group < CONSUMERS; group++) {
                 const u32 slot = group * Q_STAGES + q_ring.slot;
@@ -117,8 +127,12 @@ struct Loader {
             }
             q_ring.advance();
 #pragma unroll 1
-            for (int i = begin + 1; i < end; i++)
+            for (int i = begin + 1; i < end; i++) {
+                //% if not budget.drawn_ahead then
+                if (i == near_end) mbarrier_arrive(barriers.near_end());
+                //% end -- drawn_ahead
                 load<KTile>(keys, args.k, i, K_OFFSET, barriers.k_full(ring.slot), barriers.k_empty(ring.slot), ring);
+            }
         });
     }
     DEVICE void load_v() const {

@@ -27,6 +27,10 @@ struct Tile {
 // Two: one tile is computed while the other, which is drawn no earlier, so that work stays evenly spread, is loaded; the slot of a tile that
 // is being stored becomes free in between. More: for tiles of few keys, which are over before the next is drawn and loaded.
 static_assert(TILE_SLOTS >= 2, "drawn while another is computed");
+//% if not budget.drawn_ahead then
+// Loads of a tile's keys that are left when the next tile is drawn: they take longer than the ticket, its decoding and the first loads.
+constexpr int LOADS_LEFT = 4;
+//% end -- drawn_ahead
 
 constexpr int Q_OFFSET = $(budget.offsets.q);
 constexpr int K_OFFSET = $(budget.offsets.k);
@@ -35,7 +39,7 @@ constexpr int TILES_OFFSET = $(budget.offsets.tiles);
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int BARRIERS_OFFSET = $(budget.offsets.barriers);
 constexpr int Q_SLOTS = CONSUMERS * Q_STAGES;  // a group's are side by side
-constexpr int BARRIERS = 2 * Q_SLOTS + 4 * STAGES + 2 * TILE_SLOTS$(budget.drawn_ahead and " + 2" or "");
+constexpr int BARRIERS = 2 * Q_SLOTS + 4 * STAGES + 2 * TILE_SLOTS + $(budget.drawn_ahead and 2 or 1);
 static_assert(K_OFFSET - Q_OFFSET >= Q_SLOTS * QTile::BYTES && V_OFFSET - K_OFFSET >= STAGES * KTile::BYTES &&
                   TILES_OFFSET - V_OFFSET >= STAGES * VTile::BYTES &&
                   BARRIERS_OFFSET - TILES_OFFSET >= TILE_SLOTS * sizeof(Tile) &&
@@ -45,6 +49,7 @@ static_assert(K_OFFSET - Q_OFFSET >= Q_SLOTS * QTile::BYTES && V_OFFSET - K_OFFS
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
 //     full     1 arrival: a loader's, with the bytes of the copy; for tiles the scheduler's, for a ticket (where it is drawn ahead) the drawer's
+//     near_end an arrival of k's loader, when few of a tile's loads are left
 //     empty    one arrival per warp that reads: 4 of the group for q, all consumer warps for k and v, these and the loaders for tiles, 1 for a ticket
 //     turns    named barrier 1 + g: group g may issue its products; the group before it in rotation arrives, group g waits
 
@@ -62,6 +67,8 @@ struct Barriers {
     //% if budget.drawn_ahead then
     DEVICE u32 ticket_full() const { return tile_empty(TILE_SLOTS); }
     DEVICE u32 ticket_empty() const { return ticket_full() + 8; }
+    //% else
+    DEVICE u32 near_end() const { return tile_empty(TILE_SLOTS); }
     //% end -- drawn_ahead
 
     DEVICE void initialise() const {
@@ -71,6 +78,8 @@ struct Barriers {
         init_ring(tile_full(0), tile_empty(0), TILE_SLOTS, 1, CONSUMER_WARPS + 2);
         //% if budget.drawn_ahead then
         init_ring(ticket_full(), ticket_empty(), 1, 1, 1);
+        //% else
+        mbarrier_init(near_end(), 1);
         //% end -- drawn_ahead
         mbarrier_init_fence();
     }
