@@ -129,15 +129,15 @@ struct Gradients {
     int key, limit;
     DEVICE void store(DK &sum_k, DV &sum_v, float scale) const {
         const int column_warp = uniform(thread_index() / WARP) % DKV_COLUMN_WARPS;
-        if (has_dk()) store_part(dk, sum_k, column_warp * DK_PAIRS * 16, HEAD_DIM, scale);
-        if (has_dv()) store_part(dv, sum_v, column_warp * DV_PAIRS * 16, HEAD_DIM_V, 1.0f);
+        if (has_dk()) store_part<DK_EXACT>(dk, sum_k, column_warp * DK_PAIRS * 16, HEAD_DIM, scale);
+        if (has_dv()) store_part<DV_EXACT>(dv, sum_v, column_warp * DV_PAIRS * 16, HEAD_DIM_V, 1.0f);
     }
-    template <int M, int N>
+    template <bool EXACT, int M, int N>
     DEVICE void store_part(const Rows &rows, float (&sum)[M][N][4], int column, int columns, float factor) const {
+        const int real = EXACT ? N * 8 : smaller(N * 8, columns - column);
 #pragma unroll
         for (int m = 0; m < M; m++)
-            store_accumulator(rows, column, key + m * 16 + lane_index() / 4, limit, flat(sum[m]), factor,
-                              columns - column);
+            store_accumulator(rows, column, key + m * 16 + lane_index() / 4, limit, flat(sum[m]), factor, real);
     }
 };
 
