@@ -25,6 +25,9 @@ local function lay_out(regions)
   return offset, offsets, present
 end
 
+-- Whether rows may start anywhere, and take no 16 bytes at once. Some kernels are only for operands whose rows don't, and aren't asked.
+local function scattered(request) return request.aligned == false end
+
 -- Checks what every kernel must fit, and completes its facts.
 local function fit(name, request, threads, regions)
   local limits = arch.parse(request.arch)
@@ -44,7 +47,7 @@ local function fit(name, request, threads, regions)
   end
   local registers = math.min(MOST_REGISTERS, limits.registers_per_sm // (threads * blocks) // 8 * 8)
   return { threads = threads, shared_bytes = bytes, offsets = offsets, regions = present, blocks_per_sm = blocks,
-    registers = registers, cluster = 1 }
+    registers = registers, cluster = 1, scattered = scattered(request) }
 end
 
 -- Accumulators that a thread holds, plus what addresses and fragments take at least: a variant beyond it would spill.
@@ -306,8 +309,8 @@ local function warp_rows(warps, rows, columns, unit)
   return best
 end
 
--- How warps share two products of one shape: all of them both, or apart, half of them each, whichever reads less. divide(warps, apart) gives
--- `down`, rows of warps, and `cost`, what a warp reads for a step; or nil. Gives that, and whether apart.
+-- How warps share two products of one shape: all of them both, or apart, half of them each, whichever reads less. divide(warps, apart)
+-- gives `down`, rows of warps, and `cost`, what a warp reads for a step; or nil. Gives that, and whether apart.
 local function shares(warps, allowed, divide)
   local together = divide(warps, false)
   local apart = allowed and warps % 2 == 0 and divide(warps // 2, true)
@@ -372,7 +375,7 @@ local function streaming(r, blocks_per_sm, registers)
   local limits = arch.parse(r.arch)
   local threads = 256
   return { threads = threads, shared_bytes = 0, blocks_per_sm = math.min(blocks_per_sm, limits.threads_per_sm // threads),
-    registers = registers, dq_row_warps = r.warps and budget.dq_row_warps(r) }
+    registers = registers, dq_row_warps = r.warps and budget.dq_row_warps(r), scattered = scattered(r) }
 end
 
 function budget.bwd_pre(r) return streaming(r, 3, 80) end -- each thread has several rows' loads under way
