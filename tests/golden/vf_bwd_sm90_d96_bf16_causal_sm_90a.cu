@@ -1445,6 +1445,14 @@ DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
 DEVICE int accumulator_element(int group, int i) {
     return (group * WARP + lane_index()) * 4 + i;  // one vector of four
 }
+// A lane's four elements of a group.
+DEVICE void add_to_group(float *tile, int group, const float (&v)[4]) {
+    reduce_add(tile + accumulator_element(group, 0), v);
+}
+DEVICE void load_group(const float *tile, int group, float (&v)[4]) {
+    const Float4 whole = load(reinterpret_cast<const Float4 *>(tile + accumulator_element(group, 0)));
+    v[0] = whole.x, v[1] = whole.y, v[2] = whole.z, v[3] = whole.w;
+}
 // The tile of (head, row block).
 DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
     return pointer<float>(base) + (head * rows + first_row + static_cast<i64>(block) * TILE_M) * HEAD_DIM;
