@@ -81,12 +81,6 @@ add("hopper-128-40-softcap", 90, { head_dim = 128, head_dim_v = 40, softcap = tr
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=64 stages=3 dout_stages=3")
 -- Two blocks to a piece of the backward.
-add("pair-64", 90, { head_dim = 64 },
-  "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
-  "family=sm90 tile_m=64 tile_n=256 stages=2 dout_stages=2 alternate=1")
-add("pair-128-causal-fp16", 90, { head_dim = 128, dtype = "fp16", mask = "causal" },
-  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
-  "family=sm90 tile_m=64 tile_n=256 stages=2 dout_stages=2")
 add("pair-256-window", 90, { head_dim = 256, mask = "window", deterministic = true },
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
