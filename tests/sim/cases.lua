@@ -68,12 +68,14 @@ local function shapes(roll, seed, helpers, piece, mask)
   if helpers then -- several query tiles of several first key tiles: who only passes word of them may fall behind
     for _ = 1, 2 do out[#out + 1] = { name = "lagging", seqlens_q = { 160 }, seqlens_k = { 140 }, heads_q = 5 } end
     -- So many query heads to a key head that key tiles add to dQ in the other order (templates/bwd_sm90.cu, ascending).
-    out[#out + 1] = { name = "many-heads", seqlens_q = { 150, 20 }, seqlens_k = { 300, 70 }, heads_q = 4, heads_k = 1 }
+    out[#out + 1] = { name = "many-heads", seqlens_q = { 150, 20 }, seqlens_k = { 256, 70 }, heads_q = 4, heads_k = 1 }
     if mask == "causal" then -- and so many key heads that the last ones do
       -- A diagonal that ends a query tile's keys where a key tile ends.
       out[#out + 1] = { name = "heads-apart", seqlens_q = { 216, 20 }, seqlens_k = { 280, 70 }, heads_q = 8, heads_k = 8 }
     elseif mask == "window" then -- whose right edge does, for the last query
       out[#out + 1] = { name = "right-edge", seqlens_q = { 70 }, seqlens_k = { 148 }, window = "60,-20" }
+      -- The first query tile sees all keys, later ones do not.
+      out[#out + 1] = { name = "left-edge", seqlens_q = { 200 }, seqlens_k = { 64 }, window = "30,1000" }
     end
     -- Keys whose weights are all too small for fp16.
     out[#out + 1] = { name = "tiny", seqlens_q = { 64 }, seqlens_k = { 128 }, input_scale = 6, backward_of = "bf16" }

@@ -22,7 +22,7 @@ local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 local widths = require "tests.sim.widths"
 
-local VARIANTS = { 5, 2, 1 } -- of each seed, so many variants
+local VARIANTS = { 5, 2, 1 } -- of each seed, so many variants of a pass
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
 local LONGEST = 10 -- seconds of a core for the problems of a seed, a loop without accesses or waits
 local TURNS = 1000000 -- steps of a warp in a launch; the suite has launches of more than 200,000
@@ -188,7 +188,7 @@ local function wanted(place, left, tries, most)
   local out = {}
   for number in pairs(left) do
     local tried = tries[number]
-    if place.has[number] and not (tried and (tried[place] or tried.count >= most)) then out[#out + 1] = number end
+    if place.has[number] and not (tried and (tried[place] or tried[place.pass] >= most)) then out[#out + 1] = number end
   end
   table.sort(out)
   return out
@@ -229,9 +229,9 @@ local function try_switched(items, done)
         left[number] = nil
       end)
       for _, number in ipairs(numbers) do
-        local tried = tries[number] or { count = 0 }
+        local tried = tries[number] or { fwd = 0, bwd = 0, check = 0, alone = 0 }
         tries[number] = tried
-        tried[place], tried.count = true, tried.count + (reached[number] and place.pass ~= "alone" and 1 or 0)
+        tried[place], tried[place.pass] = true, tried[place.pass] + (reached[number] and 1 or 0)
       end
     end
   end
