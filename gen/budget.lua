@@ -194,7 +194,7 @@ local PIECE_BYTES, TURN_STAGES = 100, 2 -- templates/bwd_sm90.cu; of a pair or w
 -- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
 local function share_keys(r)
   local broad = r.head_dim > 128 or r.head_dim_v > 128
-  local cluster = (r.tile_n == 4 * GROUP_ROWS or r.tile_n == 2 * GROUP_ROWS and broad) and 2 or 1
+  local cluster = r.tile_n == 2 * GROUP_ROWS and broad and 2 or 1
   return cluster, r.tile_n // cluster, r.tile_n // cluster == GROUP_ROWS
 end
 
@@ -207,11 +207,8 @@ function budget.bwd_sm90(r)
   if lacking then return nil, lacking end
   local cluster, own_keys, wide = share_keys(r)
   if r.tile_m ~= GROUP_ROWS or own_keys ~= GROUP_ROWS and own_keys ~= 2 * GROUP_ROWS then
-    return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, 64, the same for both, or " ..
-      "twice that for two blocks"
-  end
-  if not wide and math.max(r.head_dim, r.head_dim_v) > 128 then
-    return nil, name .. ": 128 keys of a block are for head sizes up to 128"
+    return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup (of head sizes above 128 for each of two " ..
+      "blocks), or 64, the same for both"
   end
   if r.stages < 2 then return nil, name .. ": the next tile of q is needed before the last one is done with; 2 stages" end
   if r.alternate and wide then return nil, name .. ": both warpgroups need each other where they have the same keys; alternate=0" end
@@ -224,8 +221,8 @@ function budget.bwd_sm90(r)
       BACKWARD_REGISTERS.compute)
   end
   local pair = cluster == 2
-  if r.group_buffers and (wide or pair or not r.alternate) then
-    return nil, name .. ": buffers are a group's where groups alternate, and blocks are alone with 128 keys; group_buffers=0"
+  if r.group_buffers and (wide or not r.alternate) then
+    return nil, name .. ": buffers are a group's where groups alternate; group_buffers=0"
   end
   local slot_keys = r.group_buffers and GROUP_ROWS or own_keys
   local piece_slots = r.group_buffers and 8 or 4 -- several short pieces are under way, the loader is ahead of both groups
