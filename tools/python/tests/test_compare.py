@@ -84,13 +84,29 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
 def test_peers_are_asked_for_the_same_problem(peer, mask, monkeypatch):
     """FlexAttention without its compiler; the packages' places are taken by varflash's functions with their arguments."""
     flex_module = pytest.importorskip("torch.nn.attention.flex_attention")
-    monkeypatch.setattr(peers, "_compiled", {"attention": flex_module.flex_attention, "mask": flex_module.create_block_mask})
+    flex_peer = pytest.importorskip("varflash.compare.flex_peer")
+    monkeypatch.setattr(flex_peer, "_compiled", {"attention": flex_module.flex_attention})
     monkeypatch.setattr(peers, "_require", lambda condition, reason: None)
     modules = {"flash_attn": varflash, "flash_attn_interface": fa3, "flash_attn.cute": fa4}
     monkeypatch.setattr(peers, "_import", lambda name: modules.get(name, flex_module))
     drawn = problem(f"--seqlens-q 5,0,9 --seqlens-k 7,3,11 --heads-q 4 --heads-k 2 --head-dim 16 --dtype fp32 {mask}")
     q, k, v, _ = drawn.tensors("cpu")
     torch.testing.assert_close(peers.PEERS[peer](drawn, "cpu")(q, k, v), peers.varflash(drawn, "cpu")(q, k, v), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["", "--causal", "--window 200,70", "--window inf,2", "--window 0,inf"])
+def test_block_mask_is_what_flex_would_make(mask):
+    """Blocks without a visible pair, full ones and the rest, and the pairs themselves: ragged ends, empty sequences, keyless queries."""
+    flex_module = pytest.importorskip("torch.nn.attention.flex_attention")
+    flex_peer = pytest.importorskip("varflash.compare.flex_peer")
+    drawn = problem(f"--seqlens-q 300,0,9,384,5 --seqlens-k 520,30,0,256,7 {mask}")
+    mine = flex_peer.block_mask(flex_module, drawn, "cpu")
+    theirs = flex_module.create_block_mask(mine.mask_mod, None, None, sum(drawn.lengths_q), sum(drawn.lengths_k), device="cpu")
+    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "q_indices", "full_q_num_blocks"):
+        torch.testing.assert_close(getattr(mine, name), getattr(theirs, name), msg=name)
+    assert mine.seq_lengths == theirs.seq_lengths
+    rows, columns = torch.meshgrid(torch.arange(sum(drawn.lengths_q)), torch.arange(sum(drawn.lengths_k)), indexing="ij")
+    assert int(mine.mask_mod(None, None, rows, columns).sum()) == drawn.pairs()
 
 
 def test_interrupt_keeps_what_was_measured(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import datetime
 import json
 import platform
 import sys
+import time
 
 import torch
 
@@ -60,10 +61,11 @@ def circumstances(options):
 
 
 def prepare(problem, names, options, backward):
-    """({peer: (forward, backward or None)}, {peer: tensors to compare}, {peer: why not})"""
+    """({peer: (forward, backward or None)}, {peer: tensors to compare}, {peer: seconds of set-up}, {peer: why not})"""
     tensors = problem.tensors(options.device)
-    calls, results, skipped = {}, {}, {}
+    calls, results, setup, skipped = {}, {}, {}, {}
     for name in names:
+        start = time.monotonic()
         try:
             function = PEERS[name](problem, options.device)
             leaves = [t.detach().requires_grad_(backward) for t in tensors[:3]]
@@ -83,15 +85,19 @@ def prepare(problem, names, options, backward):
         def gradient(out=out, leaves=leaves):
             torch.autograd.grad(out, leaves, tensors[3], retain_graph=True)
 
+        forward()  # without gradients some peers compile once more
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+        setup[name] = time.monotonic() - start
         calls[name] = forward, gradient if backward else None
         results[name] = (out.detach(), *grads)
-    return tensors, calls, results, skipped
+    return tensors, calls, results, setup, skipped
 
 
 def run(problem, options):
     """One record for each pass."""
     backward = problem.flags.backward and not options.forward_only
-    tensors, calls, results, skipped = prepare(problem, options.peers.split(","), options, backward)
+    tensors, calls, results, setup, skipped = prepare(problem, options.peers.split(","), options, backward)
     found = {} if options.no_errors else measure.errors(problem, tensors, results)
     del results
     records = []
@@ -102,7 +108,7 @@ def run(problem, options):
         for name in peers:
             wanted = ("o",) if which == "forward" else ("dq", "dk", "dv")
             peers[name]["errors"] = {operand: found[name][operand] for operand in wanted} if found else {}
-        records.append({"problem": problem.name, "pass": which, "peers": peers, "skipped": skipped})
+        records.append({"problem": problem.name, "pass": which, "peers": peers, "setup_s": setup, "skipped": skipped})
     return records
 
 
@@ -121,7 +127,7 @@ def main():
     out = sys.stderr if options.json == "-" else sys.stdout
     print(f"{facts['device']}, torch {facts['torch']}, varflash {facts['varflash']}; TFLOP/s, median of {options.rounds} turns", file=out)
     print(f"{'':43} " + " ".join(f"{name:>15}" for name in names), file=out)
-    records, reasons, code = [], {}, 0
+    records, reasons, setup, code = [], {}, {}, 0
     try:
         for problem in problems:
             for record in run(problem, options):
@@ -129,6 +135,7 @@ def main():
                 print(line(record, names), file=out, flush=True)
                 for name, reason in record["skipped"].items():
                     reasons.setdefault(f"{name}: {reason}", record["problem"])
+                setup.update({(record["problem"], name): seconds for name, seconds in record["setup_s"].items()})
             if options.device == "cuda":
                 torch.cuda.empty_cache()
     except (KeyboardInterrupt, RuntimeError) as error:  # a device that a peer has broken, for example; what was measured counts
@@ -136,6 +143,10 @@ def main():
         print(f"stopped after {len(records)} passes: {error!r}", file=out)
     for reason, first in reasons.items():
         print(f"left out: {reason} (first: {first})", file=out)
+    for name in dict.fromkeys(name for _, name in setup):
+        spent = [seconds for (_, peer), seconds in setup.items() if peer == name]
+        if max(spent) >= 1:
+            print(f"set-up of {name}, not timed: {sum(spent):.0f} s, {max(spent):.0f} s for one problem at most", file=out)
     if not options.no_errors:
         for peer, worst in page.worst_ratios(records).items():
             print(f"rms error of varflash / {peer}: {worst:.3g} at most", file=out)

@@ -87,40 +87,12 @@ def cudnn(problem, device):
     return attention(module, problem, device)
 
 
-_compiled = {}
-
-
 def flex(problem, device):
     module = _import("torch.nn.attention.flex_attention")
+    from .flex_peer import attention
+
     _require(device == "cuda", "needs a GPU")
-    if not _compiled:
-        torch._dynamo.config.cache_size_limit = 1024
-        _compiled.update(attention=torch.compile(module.flex_attention, dynamic=False), mask=torch.compile(module.create_block_mask))
-    cu_q, cu_k = (cu.long() for cu in problem.cumulative(device))
-    document_q, document_k = (torch.repeat_interleave(torch.arange(len(cu) - 1, device=device), cu.diff()) for cu in (cu_q, cu_k))
-    # Key index minus query index of the diagonal, per query.
-    shift = (cu_k[1:] - cu_q[1:])[document_q]
-    left, right = problem.window
-
-    def mask(b, h, i, j):
-        seen = document_q[i] == document_k[j]
-        if left >= 0:
-            seen &= j >= i + shift[i] - left
-        if right >= 0:
-            seen &= j <= i + shift[i] + right
-        return seen
-
-    cap = problem.flags.softcap
-    score = (lambda x, b, h, i, j: cap * torch.tanh(x / cap)) if cap else None
-    blocks = _compiled["mask"](mask, None, None, len(document_q), len(document_k), device=device)
-    options = dict(block_mask=blocks, score_mod=score, scale=problem.scale)
-    options["enable_gqa"] = problem.flags.heads_q != problem.flags.heads_k
-
-    def run(q, k, v):
-        q, k, v = (t.transpose(0, 1)[None] for t in (q, k, v))
-        return _compiled["attention"](q, k, v, **options)[0].transpose(0, 1)
-
-    return run
+    return attention(module, problem, device)
 
 
 def _flash_attn(module_name):
