@@ -6,7 +6,6 @@ it stands, or is left out.
 
 import inspect
 
-import torch
 import torch.nn.functional as F
 
 
