@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "output.h"
+#include "tune_items.h"
 #include "tune_sweep.h"
 #include "varflash/varflash_dev.h"
 
@@ -21,14 +22,28 @@ static int read_budget(const char *text, double *seconds) {
     return CODE_USAGE;
 }
 
+static void print_json(const struct item *item, const struct candidate *candidate) {
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "request", item->request);
+    cJSON_AddStringToObject(json, "knobs", candidate->knobs);
+    cJSON_AddBoolToObject(json, "row", candidate->row);
+    cJSON_AddBoolToObject(json, "served", candidate->served);
+    output_json(json, true);
+}
+
 static void print_plan(const struct sweep *sweep) {
     for (size_t i = 0; i < sweep->item_count; i++) {
         const struct item *item = &sweep->items[i];
-        for (size_t k = 0; k < item->count; k++)
-            printf("%s %s%s\n", item->request, item->candidates[k].knobs,
-                   item->candidates[k].served ? "  (served now)"
-                   : item->candidates[k].row  ? "  (a row)"
-                                              : "");
+        for (size_t k = 0; k < item->count; k++) {
+            const struct candidate *candidate = &item->candidates[k];
+            if (sweep->options->json)
+                print_json(item, candidate);
+            else
+                printf("%s %s%s\n", item->request, candidate->knobs,
+                       candidate->served ? "  (served now)"
+                       : candidate->row  ? "  (a row)"
+                                         : "");
+        }
     }
     output_note("%zu candidates for %zu passes of problems, %zu kernels", sweep->total, sweep->item_count,
                 sweep->kernels.count);
@@ -58,9 +73,24 @@ static void free_sweep(struct sweep *sweep) {
     pthread_mutex_destroy(&sweep->lock);
 }
 
+// As a shell reads it.
+static void write_word(const char *word, struct buf *command) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+    if (*word && !word[strspn(word, plain)]) {
+        buf_text(command, word);
+        return;
+    }
+    buf_text(command, "'");
+    for (; *word; word++) buf_printf(command, *word == '\'' ? "'\\%c'" : "%c", *word);
+    buf_text(command, "'");
+}
+
 void tune_write_command(const struct options *options, struct buf *command) {
     buf_text(command, "varflash");
-    for (int i = 1; i < options->argc; i++) buf_printf(command, " %s", options->argv[i]);
+    for (int i = 1; i < options->argc; i++) {
+        buf_text(command, " ");
+        write_word(options->argv[i], command);
+    }
 }
 
 static void print_resume(const struct options *options, const char *why) {
@@ -79,6 +109,10 @@ static int tune(struct sweep *sweep) {
         if (!code) print_plan(sweep);
         return code;
     }
+    code = tune_read_devices(sweep);
+    if (!code) code = command_can_write(options->output);
+    if (!code) code = command_can_write(options->report);
+    if (code) return code;
     sweep->codes = output_realloc(NULL, (sweep->kernels.count + 1) * sizeof(*sweep->codes));
     sweep->sentences = calloc(sweep->kernels.count + 1, sizeof(*sweep->sentences));
     for (size_t i = 0; i < sweep->kernels.count; i++) sweep->codes[i] = -1;
@@ -95,6 +129,19 @@ static int tune(struct sweep *sweep) {
     return sweep->code ? sweep->code : code;
 }
 
+// Rows are for one device: times of two are not compared.
+static int check_one_device(const cJSON *records) {
+    const char *first = NULL;
+    for (const cJSON *record = output_first(records); record; record = record->next) {
+        const char *name = tune_text(tune_where(record), "device");
+        if (!first) first = name;
+        if (!strcmp(first, name)) continue;
+        output_error("tune: --merge: there are records of '%s' and of '%s'; rows are for one device", first, name);
+        return CODE_USAGE;
+    }
+    return CODE_OK;
+}
+
 // --pass says it for all problems, in this process and in those that measure.
 static void choose_passes(const struct options *options, struct problem *problem) {
     if (options->pass.count) problem->backward = tune_wants_pass(options, true);
@@ -103,7 +150,7 @@ static void choose_passes(const struct options *options, struct problem *problem
 int verb_tune(const struct options *options) {
     static const char *const strategies[] = {"halving", "exhaustive", "random"};
     bool known = !options->strategy;
-    struct problem_list list;
+    struct problem_list list = {0};
     if (options->suite && !strcmp(options->suite, "list")) return command_list_suites(options);
     for (size_t i = 0; i < 3 && options->strategy; i++) known |= !strcmp(options->strategy, strategies[i]);
     if (options->arch && !options->dry_run) {
@@ -124,11 +171,13 @@ int verb_tune(const struct options *options) {
         code = tune_read_journal(options->merge, sweep.records);
         for (size_t i = 0; i < options->arguments.count && !code; i++)
             code = tune_read_journal(options->arguments.items[i], sweep.records);
+        if (!code) code = check_one_device(sweep.records);
         if (!code) code = tune_write_results(options, sweep.records);
         free_sweep(&sweep);
         return code;
     }
-    code = command_problems(options, &list);
+    code = command_known_words(options, "pass", &options->pass, "fwd,bwd");
+    if (!code) code = command_problems(options, &list);
     for (size_t i = 0; i < list.count && !code; i++) choose_passes(options, &list.items[i]);
     if (code) {
         free_sweep(&sweep);

@@ -40,9 +40,28 @@ def test_work_is_counted_as_the_command_counts_it():
 def test_filters_are_several(monkeypatch):
     named = [problem(f"--name {name} --seqlens-q 5") for name in ("dense-d64", "dense-d128", "short")]
     monkeypatch.setattr(command, "suite", lambda name: named)
-    for text, expected in (("", 3), ("d128", 1), ("d64,short", 2), ("none", 0)):
+    for text, expected in (("", 3), ("d128", 1), ("d64,short", 2)):
         monkeypatch.setattr(sys, "argv", ["compare", "--suite", "bench", "--filter", text])
         assert len(command.arguments()[1]) == expected
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        ("--seqlens-q 5 --filter none", "no problem's name has none"),
+        ("--seqlens-q 5,z", "'z' is no length"),
+        ("--seqlens-q 5 --window 3", "'3' is not L,R"),
+        ("--seqlens-q 5 --window -3,1", "'-3,1' is not L,R"),
+        ("--seqlens-q 5,6 --seqlens-k 5", "seqlens-k: has 1 lengths"),
+        ("--seqlens-q 5 --peers varflash,fa5", "fa5 is not one of"),
+        ("--seqlens-q 5 --html /nowhere/page.html", "/nowhere/page.html: there is no such folder"),
+    ],
+)
+def test_wrong_commands_are_said_to_be_wrong_before_any_work(flags, sentence, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["compare", *flags.replace("--window -3,1", "--window=-3,1").split()])
+    with pytest.raises(SystemExit) as stop:
+        command.arguments()
+    assert stop.value.code == 2 and sentence in capsys.readouterr().err
 
 
 def test_exact_values_are_those_of_the_reference():

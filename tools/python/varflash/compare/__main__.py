@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import json
+import os
 import platform
 import sys
 import time
@@ -45,7 +46,13 @@ def arguments():
         chosen = suite(options.suite) if options.suite else [Problem(options)]
     except ValueError as error:
         parser.error(str(error))
-    return options, [problem for problem in chosen if any(text in problem.name for text in options.filter.split(","))]
+    chosen = [problem for problem in chosen if any(text in problem.name for text in options.filter.split(","))]
+    if not chosen:
+        parser.error(f"filter: no problem's name has {options.filter}")
+    for path in (options.json, options.html):  # before the work, not after it
+        if path and path != "-" and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+            parser.error(f"{path}: there is no such folder that can be written to")
+    return options, chosen
 
 
 def circumstances(options):

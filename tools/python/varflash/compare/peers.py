@@ -6,7 +6,6 @@ it stands, or is left out.
 
 import inspect
 
-import torch
 import torch.nn.functional as F
 
 
@@ -98,6 +97,8 @@ def flex(problem, device):
 def _flash_attn(module_name):
     def make(problem, device):
         module = _import(module_name)
+        # Where only version 4 is installed, flash_attn is an empty folder around it.
+        _require(hasattr(module, "flash_attn_varlen_func"), f"{module_name} has no flash_attn_varlen_func")
         _require(device == "cuda", "needs a GPU")
         cu_q, cu_k = problem.cumulative(device)
         options = dict(
