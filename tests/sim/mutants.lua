@@ -247,9 +247,11 @@ end
 -- How a fault that stands in `root` is found at the places in question: the seed and in a word and where, or nil and why not.
 local function run_all(root, places)
   for seed, most in ipairs(VARIANTS) do
-    for i = 1, math.min(most, #places) do
-      local variant, pass = places[i].variant, places[i].pass
-      if is_tried(variant, pass, seed) then
+    local tried = { fwd = 0, bwd = 0, check = 0, alone = 0 }
+    for i, place in ipairs(places) do
+      local variant, pass = place.variant, place.pass
+      if is_tried(variant, pass, seed) and tried[pass] < most then
+        tried[pass] = tried[pass] + 1
         -- Most likely the first problems show the fault: then what is compiled fast is best.
         local command = command_of(variant, pass, seed, seed == 1 and i == 1)
         local how, problem = verdict(run(root, command, {}, ("ulimit -St %d; "):format(LONGEST)))
