@@ -25,6 +25,9 @@ local function lay_out(regions)
   return offset, offsets, present
 end
 
+-- Whether rows may start anywhere, and take no 16 bytes at once. Some kernels are only for operands whose rows don't, and aren't asked.
+local function scattered(request) return request.aligned == false end
+
 -- Checks what every kernel must fit, and completes its facts.
 local function fit(name, request, threads, regions)
   local limits = arch.parse(request.arch)
@@ -44,7 +47,7 @@ local function fit(name, request, threads, regions)
   end
   local registers = math.min(MOST_REGISTERS, limits.registers_per_sm // (threads * blocks) // 8 * 8)
   return { threads = threads, shared_bytes = bytes, offsets = offsets, regions = present, blocks_per_sm = blocks,
-    registers = registers, cluster = 1 }
+    registers = registers, cluster = 1, scattered = scattered(request) }
 end
 
 -- Accumulators that a thread holds, plus what addresses and fragments take at least: a variant beyond it would spill.
@@ -191,7 +194,7 @@ local PIECE_BYTES, TURN_STAGES = 100, 2 -- templates/bwd_sm90.cu; of a pair or w
 -- How many blocks share a piece of tile_n keys, how many keys each has, and whether both compute warpgroups have the same.
 local function share_keys(r)
   local broad = r.head_dim > 128 or r.head_dim_v > 128
-  local cluster = (r.tile_n == 4 * GROUP_ROWS or r.tile_n == 2 * GROUP_ROWS and broad) and 2 or 1
+  local cluster = r.tile_n == 2 * GROUP_ROWS and broad and 2 or 1
   return cluster, r.tile_n // cluster, r.tile_n // cluster == GROUP_ROWS
 end
 
@@ -204,11 +207,8 @@ function budget.bwd_sm90(r)
   if lacking then return nil, lacking end
   local cluster, own_keys, wide = share_keys(r)
   if r.tile_m ~= GROUP_ROWS or own_keys ~= GROUP_ROWS and own_keys ~= 2 * GROUP_ROWS then
-    return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup, 64, the same for both, or " ..
-      "twice that for two blocks"
-  end
-  if not wide and math.max(r.head_dim, r.head_dim_v) > 128 then
-    return nil, name .. ": 128 keys of a block are for head sizes up to 128"
+    return nil, name .. ": tile_m is 64, and tile_n 128, 64 keys for each compute warpgroup (of head sizes above 128 for each of two " ..
+      "blocks), or 64, the same for both"
   end
   if r.stages < 2 then return nil, name .. ": the next tile of q is needed before the last one is done with; 2 stages" end
   if r.alternate and wide then return nil, name .. ": both warpgroups need each other where they have the same keys; alternate=0" end
@@ -221,8 +221,8 @@ function budget.bwd_sm90(r)
       BACKWARD_REGISTERS.compute)
   end
   local pair = cluster == 2
-  if r.group_buffers and (wide or pair or not r.alternate) then
-    return nil, name .. ": buffers are a group's where groups alternate, and blocks are alone with 128 keys; group_buffers=0"
+  if r.group_buffers and (wide or not r.alternate) then
+    return nil, name .. ": buffers are a group's where groups alternate; group_buffers=0"
   end
   local slot_keys = r.group_buffers and GROUP_ROWS or own_keys
   local piece_slots = r.group_buffers and 8 or 4 -- several short pieces are under way, the loader is ahead of both groups
@@ -294,32 +294,47 @@ end
 -- How `warps` warps share a product of rows x columns: rows of warps, so that each has whole blocks of 16 rows and its shared-memory reads
 -- (its rows of A and its columns of B) are fewest. columns: of the product; unit: what a warp's columns are multiples of.
 local function warp_rows(warps, rows, columns, unit)
-  local best, best_cost
+  local best
   for _, down in ipairs { 1, 2, 4, 8 } do
     if warps % down == 0 and rows % (16 * down) == 0 then
       local each = math.ceil(columns / unit / (warps // down)) * unit
       local cost = rows // down + each + 0.01 * down
       if each * (warps // down) - columns >= columns / 3 then cost = cost + 1000 end -- mostly idle columns
-      if not best or cost < best_cost then best, best_cost = down, cost end
+      if not best or cost < best.cost then best = { down = down, cost = cost } end
     end
   end
   return best
+end
+
+-- How warps share two products of one shape: all of them both, or apart, half of them each, whichever reads less. divide(warps, apart)
+-- gives `down`, rows of warps, and `cost`, what a warp reads for a step; or nil. Gives that, and whether apart.
+local function shares(warps, allowed, divide)
+  local together = divide(warps, false)
+  local apart = allowed and warps % 2 == 0 and divide(warps // 2, true)
+  if apart and (not together or apart.cost < 2 * together.cost) then return apart, true end
+  return together, false
 end
 
 function budget.bwd_sm80(r)
   local name = ("bwd_sm80 head_dim=%d head_dim_v=%d tile_m=%d tile_n=%d warps=%d"):format(r.head_dim, r.head_dim_v, r.tile_m, r.tile_n,
     r.warps)
   local widest = math.max(r.head_dim, r.head_dim_v)
-  local score_keys
-  for _, down in ipairs { 1, 2, 4, 8 } do -- the squarest division of scores
-    if r.warps % down == 0 and r.tile_n % (16 * down) == 0 and r.tile_m % (16 * (r.warps // down)) == 0 then
-      local cost = math.abs(r.tile_n // down - r.tile_m // (r.warps // down))
-      if not score_keys or cost < score_keys.cost then score_keys = { down = down, cost = cost } end
+  local equal = r.head_dim == r.head_dim_v
+  local score, scores_apart = shares(r.warps, equal, function(warps, apart)
+    local best
+    for _, down in ipairs { 1, 2, 4, 8 } do -- the squarest pieces read least
+      local across = warps // down
+      if warps % down == 0 and r.tile_n % (16 * down) == 0 and r.tile_m % ((apart and 32 or 16) * across) == 0 then
+        local traded = apart and 2 * r.tile_m * r.tile_n / (r.head_dim * warps) or 0 -- float32, written and read, beside 16-bit operands
+        local cost = r.tile_n // down + r.tile_m // across + traded
+        if not best or cost < best.cost then best = { down = down, cost = cost } end
+      end
     end
-  end
-  local dkv = warp_rows(r.warps, r.tile_n, widest, 16)
+    return best
+  end)
+  local dkv, dkv_apart = shares(r.warps, equal, function(warps) return warp_rows(warps, r.tile_n, widest, 16) end)
   local dq = budget.dq_row_warps(r)
-  if not (score_keys and dkv and dq) then
+  if not (score and dkv and dq) then
     return nil, name .. ": tiles cannot be divided among the warps in blocks of 16 rows"
   end
   local facts, why = fit("bwd_sm80", r, r.warps * 32, {
@@ -330,22 +345,26 @@ function budget.bwd_sm80(r)
     { "p", r.tile_n * r.tile_m * 2 },
     { "ds", r.tile_n * r.tile_m * 2 },
     { "stats", r.stages * r.tile_m * 8 },
+    scores_apart and { "trade", r.tile_n * r.tile_m * 4 },
     { "work", WORK_BYTES },
   })
   if not facts then return nil, why end
-  facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score_keys.down, dkv, dq
+  facts.scores_apart, facts.dkv_apart = scores_apart, dkv_apart
+  facts.score_key_warps, facts.dkv_key_warps, facts.dq_row_warps = score.down, dkv.down, dq
   facts.last_block_first = r.deterministic -- the order of turns; else the longest first
   facts.ordered = r.deterministic -- float32 sums in memory have one order
   facts.l2_section_mib = L2_SECTION_MIB
   local function each(columns, warps) return math.ceil(math.ceil(columns / 16) / warps) * 16 end
-  local kept = r.tile_n // dkv * (each(r.head_dim, r.warps // dkv) + each(r.head_dim_v, r.warps // dkv)) // 32
+  local across = r.warps // dkv.down // (dkv_apart and 2 or 1)
+  local kept = r.tile_n // dkv.down * (each(r.head_dim, across) + (dkv_apart and 0 or each(r.head_dim_v, across))) // 32
   local passing = math.max(2 * r.tile_n * r.tile_m // (32 * r.warps), r.tile_m // dq * each(r.head_dim, r.warps // dq) // 32)
   return enough_registers(facts, "bwd_sm80", r, kept + passing, 40)
 end
 
 -- Shared with bwd_post, which reads what bwd_sm80 adds up.
 function budget.dq_row_warps(r)
-  return warp_rows(r.warps, r.tile_m, r.head_dim, 16)
+  local share = warp_rows(r.warps, r.tile_m, r.head_dim, 16)
+  return share and share.down
 end
 
 -- These stream over memory: enough blocks to fill a multiprocessor.
@@ -353,12 +372,12 @@ local function streaming(r, blocks_per_sm, registers)
   local limits = arch.parse(r.arch)
   local threads = 256
   return { threads = threads, shared_bytes = 0, blocks_per_sm = math.min(blocks_per_sm, limits.threads_per_sm // threads),
-    registers = registers, dq_row_warps = r.warps and budget.dq_row_warps(r) }
+    registers = registers, dq_row_warps = r.warps and budget.dq_row_warps(r), scattered = scattered(r) }
 end
 
-function budget.bwd_pre(r) return streaming(r, 5, 48) end
+function budget.bwd_pre(r) return streaming(r, 3, 80) end -- each thread has several rows' loads under way
 
-budget.bwd_post = budget.bwd_pre
+function budget.bwd_post(r) return streaming(r, 5, 48) end
 
 function budget.bwd_pre_sm90(r)
   if not r.aligned then return nil, "bwd_pre_sm90: operands must be aligned to 16 bytes" end

@@ -17,22 +17,24 @@ $(args_structs())
 //% include "attn/mask.cuh"
 //% include "tile/global.cuh"
 //% include "tile/accumulator.cuh"
+//% include "tile/mma.cuh"
+//% include "tile/store.cuh"
 //% include "ptx/sync.cuh"
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
+// A warp takes 16 rows of 32 columns at a time.
 DEVICE void convert_rows(const Rows &dq, const float *tile, int first, int limit, float scale) {
-    constexpr int GROUPS = DQ_ROW_BLOCKS * DQ_COLUMN_BLOCKS * DQ_ROW_WARPS;
-    const int g = lane_index() / 4, t = lane_index() % 4;
-    for (int group = thread_index() / WARP; group < GROUPS; group += THREADS / WARP) {
-        const int row_warp = group % DQ_ROW_WARPS, block = group / DQ_ROW_WARPS;
-        const int column = block % DQ_COLUMN_BLOCKS * 8 + 2 * t;
-        const int row = first + row_warp * (TILE_M / DQ_ROW_WARPS) + block / DQ_COLUMN_BLOCKS * 16 + g;
-        float v[4];
+    constexpr int SPAN = 4, SPANS = (DQ_COLUMN_BLOCKS + SPAN - 1) / SPAN;
+    for (int part = thread_index() / WARP; part < DQ_ROW_BLOCKS * DQ_ROW_WARPS * SPANS; part += THREADS / WARP) {
+        const int row_warp = part % DQ_ROW_WARPS, row_block = part / DQ_ROW_WARPS % DQ_ROW_BLOCKS;
+        const int block = part / (DQ_ROW_WARPS * DQ_ROW_BLOCKS) * SPAN;
+        float v[SPAN][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = load(tile + accumulator_element(group, i)) * scale;
-        if (row < limit) store_pair(dq.row(row) + column, pack(v[0], v[1]));
-        if (row + 8 < limit) store_pair(dq.row(row + 8) + column, pack(v[2], v[3]));
+        for (int i = 0; i < SPAN; i++)
+            load_group(tile, accumulator_group(row_block, smaller(block + i, DQ_COLUMN_BLOCKS - 1), row_warp), v[i]);
+        const int row = first + row_warp * (TILE_M / DQ_ROW_WARPS) + row_block * 16 + lane_index() / 4;
+        store_accumulator(dq, block * 8, row, limit, flat(v), scale, HEAD_DIM - block * 8);
     }
 }
 

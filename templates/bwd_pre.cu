@@ -23,16 +23,30 @@ $(args_structs())
 //% include "ptx/sync.cuh"
 
 constexpr int PASS_ROWS = THREADS / ROW_LANES;
+constexpr int BATCH = 4;  // rows whose loads a thread has under way together
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
-DEVICE void row_statistics(const BackwardPreArgs &args, const Sequence &s, int head, int row) {
-    const float product = row_product(args.o, args.dout, s, head, smaller(row, s.q_len - 1));
-    const float delta = row_delta(product, args.dlse, s, head, row);
-    if (row >= s.q_len || thread_index() % ROW_LANES != 0) return;
-    const float lse = load(float_at(args.lse, s.q_batch, s.q_begin + row, head));
-    store(pointer<Float2>(args.stats) + (head * args.stat_rows + s.stat_row + row),
-          Float2{lse == -infinity() ? 0.0f : lse * LOG2_E, delta});
+// Of a tile of rows.
+DEVICE void write_statistics(const BackwardPreArgs &args, const Sequence &s, int head, int first) {
+    const int lane = thread_index() % ROW_LANES;
+    for (int base = thread_index() / ROW_LANES; base < TILE_M; base += BATCH * PASS_ROWS) {
+        float product[BATCH], lse[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int row = smaller(first + base + i * PASS_ROWS, s.q_len - 1);  // past the last: that once more
+            product[i] = row_product(args.o, args.dout, s, head, row);
+            lse[i] = load(float_at(args.lse, s.q_batch, s.q_begin + row, head));
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int place = base + i * PASS_ROWS, row = first + place;
+            const float delta = row_delta(product[i], args.dlse, s, head, row);
+            if (place < TILE_M && row < s.q_len && lane == 0)
+                store(pointer<Float2>(args.stats) + (head * args.stat_rows + s.stat_row + row),
+                      Float2{lse[i] == -infinity() ? 0.0f : lse[i] * LOG2_E, delta});
+        }
+    }
 }
 
 DEVICE void clear_accumulators(const BackwardPreArgs &args, const Sequence &s, int head, int block) {
@@ -52,8 +66,7 @@ KERNEL(THREADS, $(budget.blocks_per_sm)) $(entry)(PARAMETER BackwardPreArgs args
         const ListReader::Place place = list.find(item / args.heads);
         const int head = static_cast<int>(item % args.heads);
         if (place.sequence.k_len == 0) continue;
-        for (int row = thread_index() / ROW_LANES; row < TILE_M; row += PASS_ROWS)
-            row_statistics(args, place.sequence, head, place.block * TILE_M + row);
         if (place.sequence.accumulator_row >= 0) clear_accumulators(args, place.sequence, head, place.block);
+        write_statistics(args, place.sequence, head, place.block * TILE_M);
     }
 }

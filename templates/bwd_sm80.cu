@@ -9,7 +9,8 @@
 //     dP^T = V dO^T               dS^T = P^T (dP^T - delta)
 //     dV  += P^T dO               dK  += dS^T Q               dQ = dS K
 //
-// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dQ is complete if all keys of the sequence fit one
+// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dK and dV leave from registers, while what the next
+// item begins with is on its way. dQ is complete if all keys of the sequence fit one
 // tile, and is then written; else it is added to float32 accumulators that bwd_pre.cu has zeroed and bwd_post.cu converts.
 //
 // Deterministic mode: additions to a query tile take turns, last key tile first. A block waits for its turn only on key tiles that come
@@ -25,12 +26,17 @@ $(constants())
 
 constexpr int THREADS = WARPS * WARP;
 
-// How warps divide the three kinds of product: (rows of warps) x (columns of warps).
-constexpr int SCORE_KEY_WARPS = $(budget.score_key_warps), SCORE_QUERY_WARPS = WARPS / SCORE_KEY_WARPS;
-constexpr int DKV_KEY_WARPS = $(budget.dkv_key_warps), DKV_COLUMN_WARPS = WARPS / DKV_KEY_WARPS;
+// How warps divide the three kinds of product: (rows of warps) x (columns of warps). Two products of one shape are computed by all warps, one
+// after the other, or apart: one by half of the warps, the other by the rest. A warp's piece is then twice as large, and less is read for it.
+constexpr bool SCORES_APART = $(budget.scores_apart);  // S^T and dP^T; two warps then trade halves
+constexpr bool DKV_APART = $(budget.dkv_apart);        // dV and dK
+constexpr int SCORE_WARPS = SCORES_APART ? WARPS / 2 : WARPS, DKV_WARPS = DKV_APART ? WARPS / 2 : WARPS;
+constexpr int SCORE_KEY_WARPS = $(budget.score_key_warps), SCORE_QUERY_WARPS = SCORE_WARPS / SCORE_KEY_WARPS;
+constexpr int DKV_KEY_WARPS = $(budget.dkv_key_warps), DKV_COLUMN_WARPS = DKV_WARPS / DKV_KEY_WARPS;
 
 constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;  // of a warp
-constexpr int SCORE_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int PRODUCT_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int SCORE_QUERIES = SCORES_APART ? PRODUCT_QUERIES / 2 : PRODUCT_QUERIES;  // after trading
 constexpr int DKV_KEYS = TILE_N / DKV_KEY_WARPS;
 
 // Pairs of 8 columns that each of `warps` warps takes.
@@ -46,7 +52,11 @@ $(args_structs())
 //% include "tile/mma.cuh"
 //% include "tile/global.cuh"
 //% include "tile/accumulator.cuh"
+//% include "tile/store.cuh"
 //% include "ptx/sync.cuh"
+//% if budget.scores_apart then
+//% include "ptx/warpgroup.cuh"
+//% end -- scores_apart
 
 constexpr int DQ_COLUMN_WARPS = WARPS / DQ_ROW_WARPS;
 constexpr int DQ_ROWS = TILE_M / DQ_ROW_WARPS;
@@ -54,6 +64,7 @@ constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
 
 static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0,
               "whole blocks");
+static_assert(HEAD_DIM == HEAD_DIM_V || !(SCORES_APART || DKV_APART), "halves of the warps have the same to do");
 
 // One column of blocks may end early only if the pairs don't divide evenly.
 constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
@@ -62,7 +73,7 @@ constexpr bool DQ_EXACT = DQ_PAIRS * DQ_COLUMN_WARPS * 16 == HEAD_DIM;
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-// k, v: the item's tile, at the end dK and dV. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query].
+// k, v: the item's tile. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query]. trade: what two warps give each other.
 constexpr int K_OFFSET = $(budget.offsets.k);
 constexpr int V_OFFSET = $(budget.offsets.v);
 constexpr int Q_OFFSET = $(budget.offsets.q);
@@ -70,6 +81,9 @@ constexpr int DOUT_OFFSET = $(budget.offsets.dout);
 constexpr int STATS_OFFSET = $(budget.offsets.stats);
 constexpr int P_OFFSET = $(budget.offsets.p);
 constexpr int DS_OFFSET = $(budget.offsets.ds);
+//% if budget.scores_apart then
+constexpr int TRADE_OFFSET = $(budget.offsets.trade);
+//% end -- scores_apart
 constexpr int WORK_OFFSET = $(budget.offsets.work);
 constexpr int Q_BYTES = TILE_M * HEAD_DIM * 2;
 constexpr int DOUT_BYTES = TILE_M * HEAD_DIM_V * 2;
@@ -78,13 +92,13 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == $(budget.shared_bytes), "the ker
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-// Block syncs alone:
-//     top of an item     all of the item before is done
+// Block syncs, but for two warps that trade scores and have a named barrier of their own:
+//     top of an item     the item is visible; the one before is done but for what leaves from registers
 //     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
 //                        next, p and ds are free
-//     after scores       p and ds are visible
+//     after scores       p and ds are visible; the trade's memory is free
 //     STAGES == 1 only   after dV and dK: the stage may be filled again, while dQ is computed
-//     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
+//     after a walk       all tiles have been read for the last time
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
@@ -102,6 +116,28 @@ struct Step {
     }
     DEVICE Step previous(const Range &tiles) const {
         return tile > tiles.begin ? Step{index - 1, head, tile - 1} : Step{index - 1, head - 1, tiles.end - 1};
+    }
+};
+
+// Apart, the first half of the warps has dV, the second dK.
+DEVICE bool has_dv() { return !DKV_APART || thread_index() / WARP < DKV_WARPS; }
+DEVICE bool has_dk() { return !DKV_APART || thread_index() / WARP >= DKV_WARPS; }
+
+// Where a warp's part of dK and dV goes. It holds nothing in shared memory, where the next item is by then.
+struct Gradients {
+    Rows dk, dv;
+    int key, limit;
+    DEVICE void store(DK &sum_k, DV &sum_v, float scale) const {
+        const int column_warp = uniform(thread_index() / WARP) % DKV_COLUMN_WARPS;
+        if (has_dk()) store_part<DK_EXACT>(dk, sum_k, column_warp * DK_PAIRS * 16, HEAD_DIM, scale);
+        if (has_dv()) store_part<DV_EXACT>(dv, sum_v, column_warp * DV_PAIRS * 16, HEAD_DIM_V, 1.0f);
+    }
+    template <bool EXACT, int M, int N>
+    DEVICE void store_part(const Rows &rows, float (&sum)[M][N][4], int column, int columns, float factor) const {
+        const int real = EXACT ? N * 8 : smaller(N * 8, columns - column);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            store_accumulator(rows, column, key + m * 16 + lane_index() / 4, limit, flat(sum[m]), factor, real);
     }
 };
 
@@ -155,84 +191,115 @@ struct Backward {
         }
     }
 
-    DEVICE void run(const WorkQueue &queue, bool draw) const {
-        DK dk;
-        DV dv;
-        clear(dk);
-        clear(dv);
-        const int count = (tiles.end - tiles.begin) * args.group;
-        if (count > 0) {
-            load_keys();
-            Step step = {0, key_head * args.group, tiles.begin};
-            load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(step, count);
-            //% if not deterministic then
-            if (draw) queue.prepare();
-            //% end -- not deterministic
-            for (; step.index < count; step = step.next(tiles)) {
-                cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
-                block_sync();
-                //% if deterministic then
-                if (step.index > 0) pass_turn(step.previous(tiles));
-                //% end -- deterministic
-                //% if stages > 1 then
-                load_ahead<STAGES - 1, STAGES>(step, count);
-                //% end -- stages
-                scores(step);
-                block_sync();
-                add_dk_dv(step, dk, dv);
-                //% if stages == 1 then
-                block_sync();
-                load_ahead<1, 2>(step, count);
-                //% end -- stages
-                add_dq(step);
-            }
-            cp_async_wait<0>();
+    DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
+    DEVICE Step first_step() const { return {0, key_head * args.group, tiles.begin}; }
+
+    // Starts the copies of what the first steps need.
+    DEVICE void load_first() const {
+        if (steps() <= 0) return;
+        load_keys();
+        load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(first_step(), steps());
+    }
+
+    // All steps. A sync later all tiles are free again.
+    DEVICE void walk(DK &dk, DV &dv) const {
+        const int count = steps();
+        for (Step step = first_step(); step.index < count; step = step.next(tiles)) {
+            cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
             block_sync();
             //% if deterministic then
-            pass_turn(step.previous(tiles));
+            if (step.index > 0) pass_turn(step.previous(tiles));
             //% end -- deterministic
+            //% if stages > 1 then
+            load_ahead<STAGES - 1, STAGES>(step, count);
+            //% end -- stages
+            scores(step);
+            block_sync();
+            add_dk_dv(step, dk, dv);
+            //% if stages == 1 then
+            block_sync();
+            load_ahead<1, 2>(step, count);
+            //% end -- stages
+            add_dq(step);
         }
-        //% if not deterministic then
-        if (count <= 0 && draw) queue.prepare();
-        //% end -- not deterministic
-        finish(dk, dv);
-        //% if deterministic then
-        if (draw) queue.prepare();
-        //% end -- deterministic
+    }
+    //% if deterministic then
+    // After the sync that follows a walk.
+    DEVICE void pass_last_turn() const {
+        if (steps() > 0) pass_turn({steps() - 1, (key_head + 1) * args.group - 1, tiles.end - 1});
+    }
+    //% end -- deterministic
+
+    DEVICE Gradients gradients() const {
+        const int key = first_key + warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS;
+        return {rows_of(args.dk, s.k_batch, s.k_begin, key_head), rows_of(args.dv, s.k_batch, s.k_begin, key_head), key,
+                s.k_len};
     }
 
   private:
+    // S^T, of K and Q, or dP^T, of V and dO, from this warp's first key and query.
+    template <int COLUMNS, int M, int N>
+    DEVICE void product(float (&c)[M][N][4], u32 keys_tile, u32 queries_tile, int key, int query, int flip = 0) const {
+        clear(c);
+        const RowsOfA<COLUMNS> a = {FragmentAddress<COLUMNS, DOWN>(keys_tile), key};
+        const RowsOfB<COLUMNS> b = {FragmentAddress<COLUMNS, ACROSS>(queries_tile), query, flip};
+        multiply<COLUMNS>(c, a, b);
+        if constexpr (COLUMNS % 16 != 0) multiply_tail<COLUMNS>(c, a, b);
+    }
+
     // P^T and dS^T of one query tile into shared memory.
     DEVICE void scores(const Step &step) const {
-        const int key = warp / SCORE_QUERY_WARPS * SCORE_KEYS, query = warp % SCORE_QUERY_WARPS * SCORE_QUERIES;
-        const int stage = step.stage();
+        const u32 q = shared + Q_OFFSET + step.stage() * Q_BYTES,
+                  dout = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
+        const int place = warp % SCORE_WARPS;
+        const int key = place / SCORE_QUERY_WARPS * SCORE_KEYS;
+        int query = place % SCORE_QUERY_WARPS * PRODUCT_QUERIES;
         Scores p, ds;
-        clear(p);
-        clear(ds);
-        {
-            const RowsOfA<HEAD_DIM> k = {FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), key};
-            const RowsOfB<HEAD_DIM> q = {FragmentAddress<HEAD_DIM, ACROSS>(shared + Q_OFFSET + stage * Q_BYTES), query};
-            multiply<HEAD_DIM>(p, k, q);
-            //% if head_dim % 16 ~= 0 then
-            multiply_tail<HEAD_DIM>(p, k, q);
-            //% end -- tail
-        }
-        {
-            const RowsOfA<HEAD_DIM_V> v = {FragmentAddress<HEAD_DIM_V, DOWN>(shared + V_OFFSET), key};
-            const RowsOfB<HEAD_DIM_V> dout = {
-                FragmentAddress<HEAD_DIM_V, ACROSS>(shared + DOUT_OFFSET + stage * DOUT_BYTES), query};
-            multiply<HEAD_DIM_V>(ds, v, dout);
-            //% if head_dim_v % 16 ~= 0 then
-            multiply_tail<HEAD_DIM_V>(ds, v, dout);
-            //% end -- tail
-        }
+        //% if budget.scores_apart then
+        // One warp has S^T, another the same place of dP^T. Each keeps half of the queries, which comes first, and gives the other half away.
+        const int side = warp / SCORE_WARPS, flip = side * SCORE_QUERIES;
+        float whole[SCORE_KEYS / 16][PRODUCT_QUERIES / 8][4];
+        product<HEAD_DIM>(whole, shared + (side ? V_OFFSET : K_OFFSET), side ? dout : q, key, query, flip);
+        trade(p, ds, whole, place, side);
+        query += flip;
+        //% else
+        product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
+        product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
+        //% end -- scores_apart
         const int first_query = step.tile * TILE_M;
-        const bool masked = !sees_whole(first_query);
-        weigh(p, ds, shared + STATS_OFFSET + stage * STATS_BYTES + query * 8);
-        if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
+        weigh(p, ds, shared + STATS_OFFSET + step.stage() * STATS_BYTES + query * 8);
+        if (!sees_whole(first_query)) clear_invisible(p, ds, first_query + query, first_key + key);
         put_accumulators<TILE_M>(shared + P_OFFSET, key, query / 8, p, 1.0f);
         put_accumulators<TILE_M>(shared + DS_OFFSET, key, query / 8, ds, 1.0f);
     }
+    //% if budget.scores_apart then
+
+    // Gives the second half of a product to the warp that has the other of the same place, and takes its.
+    template <int M, int N>
+    DEVICE void trade(Scores &p, Scores &ds, const float (&whole)[M][N][4], int place, int side) const {
+        constexpr int OWN = N / 2, BYTES = M * OWN * WARP * 16;  // blocks in a row; what a warp gives
+        const u32 lane = shared + TRADE_OFFSET + static_cast<u32>(place * 2 * BYTES + lane_index() * 16);
+        const u32 given = lane + side * BYTES, taken = lane + (side ^ 1) * BYTES;
+#pragma unroll
+        for (int i = 0; i < M * OWN; i++) {
+            const float(&c)[4] = whole[i / OWN][OWN + i % OWN];
+            store_shared(given + i * WARP * 16,
+                         Vector4{float_to_bits(c[0]), float_to_bits(c[1]), float_to_bits(c[2]), float_to_bits(c[3])});
+        }
+        named_barrier_sync(1 + place, 2 * WARP);
+#pragma unroll
+        for (int i = 0; i < M * OWN; i++) {
+            const int m = i / OWN, n = i % OWN;
+            const Vector4 v = load_shared(taken + i * WARP * 16);
+            const float other[4] = {bits_to_float(v.x), bits_to_float(v.y), bits_to_float(v.z), bits_to_float(v.w)};
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                p[m][n][j] = side ? other[j] : whole[m][n][j];
+                ds[m][n][j] = side ? whole[m][n][j] : other[j];
+            }
+        }
+    }
+    //% end -- scores_apart
 
     // Whether every query of a tile sees every key of the item.
     DEVICE bool sees_whole(int first_query) const {
@@ -292,13 +359,15 @@ struct Backward {
     DEVICE void add_dk_dv(const Step &step, DK &dk, DV &dv) const {
         const u32 q_tile = shared + Q_OFFSET + step.stage() * Q_BYTES,
                   dout_tile = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
-        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        multiply<TILE_M>(
-            dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
-            ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
-        multiply<TILE_M>(
-            dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
-            ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+        const int key = warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        if (has_dv())
+            multiply<TILE_M>(
+                dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
+                ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
+        if (has_dk())
+            multiply<TILE_M>(
+                dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
+                ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
     }
 
     // The item's part of dQ of one query tile.
@@ -345,15 +414,8 @@ struct Backward {
         for (int m = 0; m < DQ_ROW_BLOCKS; m++)
 #pragma unroll
             for (int n = 0; n < DQ_PAIRS * 2; n++)
-                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS) {
-                    const int group = accumulator_group(m, block + n, row_warp);
-                    //% if cc >= 90 then
-                    reduce_add(tile + accumulator_element(group, 0), dq[m][n]);
-                    //% else
-#pragma unroll
-                    for (int i = 0; i < 4; i++) reduce_add(tile + accumulator_element(group, i), dq[m][n][i]);
-                    //% end -- cc
-                }
+                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS)
+                    add_to_group(tile, accumulator_group(m, block + n, row_warp), dq[m][n]);
     }
     //% if deterministic then
 
@@ -369,18 +431,6 @@ struct Backward {
         if (thread_index() == 0 && s.accumulator_row >= 0) global_release_add(turn(step), 1);
     }
     //% end -- deterministic
-
-    // dK and dV leave through the tiles of K and V.
-    DEVICE void finish(const DK &dk, const DV &dv) const {
-        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
-        put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
-        block_sync();
-        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, key_head), shared + K_OFFSET,
-                                              first_key, s.k_len, thread_index());
-        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, key_head), shared + V_OFFSET,
-                                                first_key, s.k_len, thread_index());
-    }
 };
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
@@ -391,17 +441,40 @@ KERNEL(THREADS, BLOCKS_PER_SM) $(entry)(PARAMETER BackwardArgs args) {
     // A row of queries brings q and dO and takes dQ, for every query head of the group.
     const float row_bytes = static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(args.group);
     WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads / args.group, 1, row_bytes);
-    for (;;) {
-        const Work &work = queue.next();
-        if (!work.more) break;
-        const int head = uniform(work.head);
-        for (int i = 0; i < queue.chunk; i++) {
-            if (i > 0) block_sync();
+    const Work *work = &queue.next();
+    int head = 0;  // in the item's chunk
+    if (work->more) Backward(args, *work, uniform(work->head)).load_first();
+    //% if not deterministic then
+    if (work->more) queue.prepare();
+    //% end -- not deterministic
+    while (work->more) {
+        const Backward part(args, *work, uniform(work->head) + head);
+        DK dk;
+        clear(dk);
+        //% if budget.dkv_apart then
+        DV &dv = dk;  // a warp has one of them
+        //% else
+        DV dv;
+        clear(dv);
+        //% end -- dkv_apart
+        part.walk(dk, dv);
+        const Gradients gradients = part.gradients();
+        block_sync();
+        //% if deterministic then
+        part.pass_last_turn();
+        //% end -- deterministic
+        if (++head == queue.chunk) {
             //% if deterministic then
-            Backward(args, work, head + i).run(queue, i == queue.chunk - 1);
-            //% else
-            Backward(args, work, head + i).run(queue, i == 0);
+            queue.prepare();
             //% end -- deterministic
+            work = &queue.next();
+            head = 0;
         }
+        // Copies are under way while the item after the next is drawn and gradients leave.
+        if (work->more) Backward(args, *work, uniform(work->head) + head).load_first();
+        //% if not deterministic then
+        if (work->more && head == 0) queue.prepare();
+        //% end -- not deterministic
+        gradients.store(dk, dv, args.scale);
     }
 }

@@ -293,7 +293,7 @@ struct Walk {
 //     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
 //     empty       one arrival per warp that reads: compute warps for q, dout and v (with rings of its own, a group's), dQ warps for k and dS
 //                 (compute warps are done with k when dS is there; with their own rows of dS when they make the next), for pieces all of them, the
-//                 loader, the turn taker and the turn passer. Wide heads: the second group's for v, all for dS and P. Alternating groups of pairs:
+//                 loader, the turn taker and the turn passer. Wide heads: the second group's for v, all for dS and P. Alternating groups:
 //                 all for dS, whose rows the other group may be next to write
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
@@ -323,7 +323,7 @@ struct Barriers {
     DEVICE u32 p_empty() const { return request() + 16; }
     //% end -- wide
     //% if budget.cluster == 2 then
-    DEVICE u32 peer_ds_full(u32 slot) const { return request() + $(budget.wide and 24 or 8) + 8 * slot; }
+    DEVICE u32 peer_ds_full(u32 slot) const { return request() + 24 + 8 * slot; }
     DEVICE u32 ticket_full() const { return peer_ds_full(DS_STAGES); }
     DEVICE u32 ticket_empty() const { return ticket_full() + 8; }
     //% end -- cluster
@@ -341,7 +341,7 @@ struct Barriers {
         init_ring(ds_full(0), ds_empty(0), DS_SLOTS, 4, 4);
         //% else
         init_ring(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
+        init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
         //% end -- wide
         init_ring(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         init_ring(turn(0), added(0), TURN_STAGES, 5, 5);
@@ -355,10 +355,10 @@ struct Barriers {
 };
 
 // An arrival of a warp on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
-DEVICE void arrive_everywhere(u32 barrier, bool really = true) {
-    arrive(barrier, really);
+DEVICE void arrive_everywhere(u32 barrier) {
+    arrive(barrier);
     //% if budget.cluster == 2 then
-    if (lane_index() == 0 && really) mbarrier_arrive_peer(peer_address(barrier, cluster_rank() ^ 1));
+    if (lane_index() == 0) mbarrier_arrive_peer(peer_address(barrier, cluster_rank() ^ 1));
     //% end -- cluster
 }
 

@@ -54,7 +54,7 @@ DEVICE void check_entry(Finding &finding, const Lengths &cu, const Lengths &used
         finding.note(length < 0, index, side + LENGTHS_USED_NEGATIVE, length);
         finding.note(length > slot, index, side + LENGTHS_USED_BEYOND_SLOT, length);
     }
-    finding.note(longest > 0 && length > longest, index, side + LENGTHS_TOO_LONG, length);
+    finding.note(length > longest, index, side + LENGTHS_TOO_LONG, length);
 }
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------

@@ -251,7 +251,8 @@ int verb_bench(const struct options *options) {
     if (options->suite && !strcmp(options->suite, "list")) return command_list_suites(options);
     if (options->host) return bench_host(options);
     if (options->compare) return bench_compare(options);
-    int code = command_problems(options, &list);
+    int code = command_can_write(options->report);
+    if (!code) code = command_problems(options, &list);
     if (code) return code;
     records = cJSON_CreateArray();
     code = command_open(options, &context);

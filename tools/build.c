@@ -188,7 +188,8 @@ int verb_build(const struct options *options) {
         output_error("build: --emit needs --output FILE");
         return CODE_USAGE;
     }
-    int code = command_open(options, &context);
+    int code = options->dry_run ? CODE_OK : command_can_write(options->output);
+    if (!code) code = command_open(options, &context);
     if (code) return code;
     if (vf_dev_info_get(context, &info)) {
         code = command_failed(VF_ERROR_OUT_OF_MEMORY);

@@ -96,14 +96,19 @@ static int add_request(const struct axes *axes, size_t index, struct texts *requ
     return CODE_OK;
 }
 
+static int check_words(const struct options *options) {
+    int code = command_known_words(options, "pass", &options->pass, "fwd,bwd");
+    if (!code) code = command_known_words(options, "dtype", &options->dtype, "fp16,bf16");
+    if (!code) code = command_known_words(options, "mask", &options->mask, "full,causal,window");
+    if (!code) code = command_known_words(options, "features", &options->features, "softcap,unaligned,deterministic");
+    return code;
+}
+
 static int requests_of_axes(const struct options *options, struct texts *requests) {
     struct axes axes = {.softcaps = 1 + has_word(&options->features, "softcap"),
                         .alignments = 1 + has_word(&options->features, "unaligned"),
                         .deterministics = 1 + has_word(&options->features, "deterministic")};
-    int code = command_words(options, "pass", &options->pass, "fwd,bwd");
-    if (!code) code = command_words(options, "dtype", &options->dtype, "fp16,bf16");
-    if (!code) code = command_words(options, "mask", &options->mask, "full,causal,window");
-    if (!code) code = command_words(options, "features", &options->features, "softcap,unaligned,deterministic");
+    int code = check_words(options);
     split(&options->pass, "fwd,bwd", &axes.passes);
     split(&options->head_dim, DEFAULT_HEAD_DIMS, &axes.head_dims);
     split(&options->dtype, "fp16,bf16", &axes.dtypes);
@@ -223,11 +228,20 @@ static vf_status get_plans(vf_context *context, struct build_specs *specs) {
     return status;
 }
 
+// Prints why a request is refused, unless the one before it was for the same reason: a head_dim that nobody can do is in many requests.
+static void complain(struct buf *before) {
+    const char *why = strrchr(vf_last_error(), '\'');
+    why = why ? why : vf_last_error();
+    if (strcmp(buf_string(before), why) != 0) output_error("build: %s", vf_last_error());
+    buf_clear(before);
+    buf_text(before, why);
+}
+
 int build_specs_get(const struct options *options, vf_context *context, struct build_specs *specs, size_t *refused) {
+    struct buf reason = {0};
     struct texts archs = {0}, requests = {0};
     vf_status status = VF_OK;
     const bool unmapped = has_word(&options->features, "unaligned");  // with the axes alone, whose specs are requests
-    size_t asked = 0;
     *refused = 0;
     int code = get_archs(options, context, &archs);
     if (!code) code = get_requests(options, context, &archs, &requests);
@@ -239,16 +253,15 @@ int build_specs_get(const struct options *options, vf_context *context, struct b
         if ((status = add_variant(context, check, specs))) code = command_failed(status);
         for (size_t i = 0; i < requests.count && !code; i++) {
             if (a && strstr(requests.items[i], "arch=")) continue;  // it was there the first time
-            asked++;
             if (!add_spec(context, requests.items[i], archs.items[a], unmapped, specs)) continue;
-            output_error("build: %s", vf_last_error());
+            complain(&reason);
             ++*refused;
         }
     }
-    if (!code && asked && *refused == asked) code = CODE_UNSUPPORTED;  // no file of nothing
     texts_sort(&specs->variants);
     texts_sort(&specs->kernels);
     if (!code && (status = get_plans(context, specs))) code = command_failed(status);
+    buf_free(&reason);
     texts_free(&archs);
     texts_free(&requests);
     return code;

@@ -47,12 +47,12 @@ static void add_json(struct report *report, const struct cache_item *item, const
 static void visit(const struct cache_item *item, void *user) {
     struct report *report = user;
     char spec[600], version[COMMAND_VERSION];
+    spec_of(item->meta, spec, sizeof(spec));
+    if (report->options->filter && !strstr(spec, report->options->filter)) return;
     report->count++;
     report->bytes += item->bytes;
     report->faults += item->fault != NULL;
     if (!report->all && !item->fault) return;
-    spec_of(item->meta, spec, sizeof(spec));
-    if (report->options->filter && !strstr(spec, report->options->filter)) return;
     add_json(report, item, spec);
     table_cell(&report->table, "%.16s", item->file);
     table_cell(&report->table, "%" PRIu64, item->bytes);

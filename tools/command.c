@@ -266,24 +266,36 @@ char *command_set(const struct options *options) {
     return text;
 }
 
-int command_words(const struct options *options, const char *name, const struct text_list *list, const char *allowed) {
+// Whether a list "x,y,z" has the word that `word` begins with.
+static bool lists(const char *known, const char *word, size_t length) {
+    for (; *known; known += strcspn(known, ","), known += *known == ',') {
+        if (strcspn(known, ",") == length && !memcmp(known, word, length)) return true;
+    }
+    return false;
+}
+
+int command_known_words(const struct options *options, const char *name, const struct text_list *list,
+                        const char *known) {
     for (size_t i = 0; i < list->count; i++) {
-        for (const char *word = list->items[i]; *word;) {
-            const size_t length = strcspn(word, ",");
-            const char *at = allowed;
-            while (*at && !(strcspn(at, ",") == length && !memcmp(at, word, length))) {
-                at += strcspn(at, ",");
-                at += *at == ',';
-            }
-            if (!*at) {
-                output_error("%s: --%s is '%.*s', not among %s", options->verb->name, name, (int)length, word, allowed);
-                return CODE_USAGE;
-            }
-            word += length;
-            word += *word == ',';
+        const char *word = list->items[i];
+        for (size_t length; *word; word += length + (word[length] == ',')) {
+            length = strcspn(word, ",");
+            if (!length || lists(known, word, length)) continue;
+            output_error("%s: --%s: '%.*s' is none of %s", options->verb->name, name, (int)length, word, known);
+            return CODE_USAGE;
         }
     }
     return CODE_OK;
+}
+
+int command_can_write(const char *path) {
+    if (!path || !access(path, W_OK)) return CODE_OK;
+    const char *name = strrchr(path, '/');
+    char *folder = name ? strndup(path, name == path ? 1 : (size_t)(name - path)) : strdup(".");
+    const bool good = errno == ENOENT && folder && !access(folder, W_OK | X_OK);
+    if (!good) output_error("%s: %s", path, strerror(errno));
+    free(folder);
+    return good ? CODE_OK : CODE_FILE;
 }
 
 static bool write_all(const char *path, const void *data, size_t size) {

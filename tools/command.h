@@ -56,12 +56,15 @@ vf_status command_describe(vf_context *context, const struct options *options, c
 vf_status command_request(vf_context *context, const struct options *options, const struct problem *problem,
                           bool backward, const char *arch, char **request);
 
+// Refuses a word of a list option ("a,b", given several times) that is none of `known` ("x,y,z"). 0 or an exit code, after a message.
+int command_known_words(const struct options *options, const char *name, const struct text_list *list,
+                        const char *known);
+
 // The --set options as one text, or null; the caller frees it.
 char *command_set(const struct options *options);
 
-// Whether each word of a list ("a,b", given any number of times) is among `allowed` ("a,b,c"). 0 or an exit code, after a message.
-int command_words(const struct options *options, const char *name, const struct text_list *list, const char *allowed);
-
+// Whether command_write_file can work (null: there is nothing to write): asked before long work. 0 or an exit code, after a message.
+int command_can_write(const char *path);
 // Whoever has the old file open or mapped keeps it: the new one takes its place as a whole.
 int command_write_file(const char *path, const void *data, size_t size);
 

@@ -35,7 +35,7 @@ static size_t distance(const char *a, const char *b) {
 // Keeps the nearer of `best` and `word`; a word further off than a third of it is no suggestion.
 static void suggest(const char *wanted, const char *word, const char **best, size_t *nearest) {
     size_t edits = distance(wanted, word);
-    if (strncmp(wanted, word, strlen(wanted)) == 0) edits = 1;
+    if (strncmp(wanted, word, strlen(wanted)) == 0) edits = 0;
     if (edits < *nearest && 3 * edits <= strlen(word) + 2) *best = word, *nearest = edits;
 }
 

@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "output.h"
+#include "tune_items.h"
 #include "tune_sweep.h"
 #include "varflash/varflash_dev.h"
 
@@ -21,14 +22,28 @@ static int read_budget(const char *text, double *seconds) {
     return CODE_USAGE;
 }
 
+static void print_json(const struct item *item, const struct candidate *candidate) {
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "request", item->request);
+    cJSON_AddStringToObject(json, "knobs", candidate->knobs);
+    cJSON_AddBoolToObject(json, "row", candidate->row);
+    cJSON_AddBoolToObject(json, "served", candidate->served);
+    output_json(json, true);
+}
+
 static void print_plan(const struct sweep *sweep) {
     for (size_t i = 0; i < sweep->item_count; i++) {
         const struct item *item = &sweep->items[i];
-        for (size_t k = 0; k < item->count; k++)
-            printf("%s %s%s\n", item->request, item->candidates[k].knobs,
-                   item->candidates[k].served ? "  (served now)"
-                   : item->candidates[k].row  ? "  (a row)"
-                                              : "");
+        for (size_t k = 0; k < item->count; k++) {
+            const struct candidate *candidate = &item->candidates[k];
+            if (sweep->options->json)
+                print_json(item, candidate);
+            else
+                printf("%s %s%s\n", item->request, candidate->knobs,
+                       candidate->served ? "  (served now)"
+                       : candidate->row  ? "  (a row)"
+                                         : "");
+        }
     }
     output_note("%zu candidates for %zu passes of problems, %zu kernels", sweep->total, sweep->item_count,
                 sweep->kernels.count);
@@ -58,20 +73,23 @@ static void free_sweep(struct sweep *sweep) {
     pthread_mutex_destroy(&sweep->lock);
 }
 
-// What no shell reads as anything else.
-#define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_"
+// As a shell reads it.
+static void write_word(const char *word, struct buf *command) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+    if (*word && !word[strspn(word, plain)]) {
+        buf_text(command, word);
+        return;
+    }
+    buf_text(command, "'");
+    for (; *word; word++) buf_printf(command, *word == '\'' ? "'\\%c'" : "%c", *word);
+    buf_text(command, "'");
+}
 
 void tune_write_command(const struct options *options, struct buf *command) {
     buf_text(command, "varflash");
     for (int i = 1; i < options->argc; i++) {
-        const char *word = options->argv[i];
-        const bool plain = *word && !word[strspn(word, PLAIN)];
-        buf_text(command, plain ? " " : " '");
-        for (; *word; word++) {
-            if (*word == '\'') buf_text(command, "'\\'");
-            buf_append(command, word, 1);
-        }
-        buf_text(command, plain ? "" : "'");
+        buf_text(command, " ");
+        write_word(options->argv[i], command);
     }
 }
 
@@ -85,11 +103,16 @@ static void print_resume(const struct options *options, const char *why) {
 static int tune(struct sweep *sweep) {
     const struct options *options = sweep->options;
     sweep->start = output_seconds();
-    int code = tune_make_items(sweep);
+    int code = read_budget(options->time_budget, &sweep->budget);
+    if (!code) code = tune_make_items(sweep);
     if (code || options->dry_run) {
         if (!code) print_plan(sweep);
         return code;
     }
+    code = tune_read_devices(sweep);
+    if (!code) code = command_can_write(options->output);
+    if (!code) code = command_can_write(options->report);
+    if (code) return code;
     sweep->codes = output_realloc(NULL, (sweep->kernels.count + 1) * sizeof(*sweep->codes));
     sweep->sentences = calloc(sweep->kernels.count + 1, sizeof(*sweep->sentences));
     for (size_t i = 0; i < sweep->kernels.count; i++) sweep->codes[i] = -1;
@@ -107,13 +130,15 @@ static int tune(struct sweep *sweep) {
     return sweep->code ? sweep->code : code;
 }
 
-static int find_devices(const struct sweep *sweep) {
-    int devices[DEVICES_MAX];
-    vf_dev_device device;
-    const size_t count = tune_devices(sweep->options, devices);
-    for (size_t i = 0; i < count; i++) {
-        const vf_status status = vf_dev_device_get(sweep->context, devices[i], &device);
-        if (status) return command_failed(status);
+// Rows are for one device: times of two are not compared.
+static int check_one_device(const cJSON *records) {
+    const char *first = NULL;
+    for (const cJSON *record = output_first(records); record; record = record->next) {
+        const char *name = tune_text(tune_where(record), "device");
+        if (!first) first = name;
+        if (!strcmp(first, name)) continue;
+        output_error("tune: --merge: there are records of '%s' and of '%s'; rows are for one device", first, name);
+        return CODE_USAGE;
     }
     return CODE_OK;
 }
@@ -126,7 +151,7 @@ static void choose_passes(const struct options *options, struct problem *problem
 int verb_tune(const struct options *options) {
     static const char *const strategies[] = {"halving", "exhaustive", "random"};
     bool known = !options->strategy;
-    struct problem_list list;
+    struct problem_list list = {0};
     if (options->suite && !strcmp(options->suite, "list")) return command_list_suites(options);
     for (size_t i = 0; i < 3 && options->strategy; i++) known |= !strcmp(options->strategy, strategies[i]);
     if (options->arch && !options->dry_run) {
@@ -140,12 +165,6 @@ int verb_tune(const struct options *options) {
         return CODE_USAGE;
     }
     struct sweep sweep = {.options = options, .list = &list, .records = cJSON_CreateArray()};
-    int devices[DEVICES_MAX];
-    if (command_words(options, "pass", &options->pass, "fwd,bwd") || !tune_devices(options, devices) ||
-        read_budget(options->time_budget, &sweep.budget)) {
-        cJSON_Delete(sweep.records);
-        return CODE_USAGE;
-    }
     pthread_mutex_init(&sweep.lock, NULL);
     pthread_cond_init(&sweep.compiled, NULL);
     int code = CODE_OK;
@@ -153,11 +172,13 @@ int verb_tune(const struct options *options) {
         code = tune_read_journal(options->merge, sweep.records);
         for (size_t i = 0; i < options->arguments.count && !code; i++)
             code = tune_read_journal(options->arguments.items[i], sweep.records);
+        if (!code) code = check_one_device(sweep.records);
         if (!code) code = tune_write_results(options, sweep.records);
         free_sweep(&sweep);
         return code;
     }
-    code = command_problems(options, &list);
+    code = command_known_words(options, "pass", &options->pass, "fwd,bwd");
+    if (!code) code = command_problems(options, &list);
     for (size_t i = 0; i < list.count && !code; i++) choose_passes(options, &list.items[i]);
     if (code) {
         free_sweep(&sweep);
@@ -172,7 +193,6 @@ int verb_tune(const struct options *options) {
             output_error("tune: needs a CUDA device: the CPU backend has no variants");
             code = CODE_NO_DEVICE;
         }
-        if (!code && !asked) code = find_devices(&sweep);
         if (!code) code = tune(&sweep);
         vf_close(sweep.context);
     }

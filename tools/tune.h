@@ -23,7 +23,6 @@ vf_status tune_small_problem(const struct problem *problem, bool backward, struc
 enum tune_state { TUNE_NEW, TUNE_CORRECT, TUNE_COMPILE, TUNE_RUNTIME, TUNE_TIMEOUT, TUNE_CORRECTNESS, TUNE_STATES };
 extern const char *const tune_state_names[TUNE_STATES];
 
-// As a shell reads it.
 void tune_write_command(const struct options *options, struct buf *command);
 
 // A record is a JSON object, a line of the journal: one candidate of a pass of a problem. A later record of the same candidate

@@ -160,6 +160,7 @@ static vf_status add_space(struct sweep *sweep, struct item *item) {
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         if (is_wanted(sweep->options, line)) texts_add(&lines, line);
     }
+    sweep->in_space += lines.count;
     bool *marked = calloc(lines.count + 1, sizeof(*marked));
     const char *strategy = sweep->options->strategy ? sweep->options->strategy : "";
     const bool all = !strcmp(strategy, "exhaustive"), random = !strcmp(strategy, "random");
@@ -254,6 +255,12 @@ int tune_make_items(struct sweep *sweep) {
             output_error("%s: %s", command_label(problem, label), vf_last_error());
             if (!sweep->code) sweep->code = options_code(status);
         }
+    }
+    if (sweep->item_count && sweep->options->set.count && !sweep->in_space) {
+        char *set = command_set(sweep->options);
+        output_error("tune: no candidate has %s (--set); --dry-run without it prints what they have", set);
+        free(set);
+        return CODE_USAGE;
     }
     tune_order(sweep);
     if (sweep->item_count) return CODE_OK;

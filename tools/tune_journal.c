@@ -1,4 +1,5 @@
 // tune_journal.c - the journal of a sweep: a record a line, written at once, read to go on or to merge.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,17 +160,21 @@ static cJSON *make_record(const struct sweep *sweep, const struct item *item, co
     return json;
 }
 
+static void write_line(FILE *journal, const cJSON *record) {
+    char *text = cJSON_PrintUnformatted(record);
+    if (text) fprintf(journal, "%s\n", text);
+    fflush(journal);
+    cJSON_free(text);
+}
+
 void tune_record(struct sweep *sweep, const struct item *item, struct candidate *candidate, int device) {
     cJSON *json = make_record(sweep, item, candidate, device);
-    char *text = cJSON_PrintUnformatted(json);
     pthread_mutex_lock(&sweep->lock);
-    if (text) fprintf(sweep->journal, "%s\n", text);
-    fflush(sweep->journal);
+    write_line(sweep->journal, json);
     if (!candidate->timed) sweep->done++;
     candidate->timed = true;
     cJSON_AddItemToArray(sweep->records, json);
     pthread_mutex_unlock(&sweep->lock);
-    cJSON_free(text);
 }
 
 static void recall(struct item *item, struct candidate *candidate, const cJSON *record) {
@@ -210,22 +215,60 @@ void tune_recall(struct sweep *sweep) {
     tune_index_free(&index);
 }
 
+// Times of another device, and of kernels that another generator made, say nothing here.
+static size_t drop_strangers(const struct sweep *sweep, const char *path) {
+    vf_dev_device facts;
+    const vf_dev_info *info;
+    size_t dropped = 0;
+    if (vf_dev_device_get(sweep->context, sweep->devices[0], &facts) || vf_dev_info_get(sweep->context, &info))
+        return 0;
+    for (cJSON *record = sweep->records->child, *next; record; record = next) {
+        const cJSON *where = cJSON_GetObjectItemCaseSensitive(record, "where");
+        next = record->next;
+        if (!strcmp(text_of(where, "device"), facts.name) && !strcmp(text_of(where, "generator"), info->generator))
+            continue;
+        cJSON_Delete(cJSON_DetachItemViaPointer(sweep->records, record));
+        dropped++;
+    }
+    if (dropped)
+        output_note("%s: %zu records of another device, or of kernels as they were, do not count", path, dropped);
+    return dropped;
+}
+
+// A journal that is not gone on from is an hour of somebody's device.
+static int keep_old(const char *path) {
+    struct buf kept = {0};
+    int code = CODE_OK;
+    buf_printf(&kept, "%s.old", path);
+    if (buf_check(&kept)) {
+        code = command_failed(VF_ERROR_OUT_OF_MEMORY);
+    } else if (!access(path, F_OK)) {
+        if (rename(path, kept.data)) {
+            output_error("%s: cannot be moved to %s: %s", path, kept.data, strerror(errno));
+            code = CODE_FILE;
+        } else {
+            output_note("%s: the one that was there is now %s", path, kept.data);
+        }
+    }
+    buf_free(&kept);
+    return code;
+}
+
 int tune_open_journal(struct sweep *sweep) {
-    struct buf path = {0}, old = {0};
+    struct buf path = {0};
     buf_printf(&path, "%s" TUNE_JOURNAL, sweep->options->output);
     int code = buf_check(&path) ? command_failed(VF_ERROR_OUT_OF_MEMORY) : CODE_OK;
-    // A sweep may have been stopped before it had anything.
-    if (!code && sweep->options->go_on && !access(path.data, F_OK)) code = tune_read_journal(path.data, sweep->records);
-    // Who forgets --resume loses nothing.
-    buf_printf(&old, "%s.old", buf_string(&path));
-    if (!code && !sweep->options->go_on && !buf_check(&old) && !rename(path.data, old.data))
-        output_note("the journal of an earlier sweep is now %s", old.data);
-    if (!code) sweep->journal = fopen(path.data, sweep->options->go_on ? "a" : "w");
+    if (!code && sweep->options->go_on) code = tune_read_journal(path.data, sweep->records);
+    const size_t dropped = !code && sweep->options->go_on ? drop_strangers(sweep, path.data) : 0;
+    const bool anew = !sweep->options->go_on || dropped;
+    if (!code && anew) code = keep_old(path.data);
+    if (!code) sweep->journal = fopen(path.data, anew ? "w" : "a");
     if (!code && !sweep->journal) {
         output_error("%s: cannot be written", path.data);
         code = CODE_FILE;
     }
-    buf_free(&old);
+    const cJSON *kept = sweep->journal && anew ? output_first(sweep->records) : NULL;
+    for (; kept; kept = kept->next) write_line(sweep->journal, kept);
     buf_free(&path);
     return code;
 }

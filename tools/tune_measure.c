@@ -1,5 +1,6 @@
 // tune_measure.c - a sweep at work. One thread hands kernels to the processes that compile; for each device another takes passes of
 // problems from the list, has their candidates checked as they are compiled, and lets them race (tune_race.c).
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "command.h"
 #include "output.h"
 #include "tune_side.h"
+#include "varflash/varflash_dev.h"
 #include "workers.h"
 
 // ---- compiling -------------------------------------------------------------------------------------------------------
@@ -164,34 +166,46 @@ static void *measure_on_device(void *user) {
 
 // ---- the devices -----------------------------------------------------------------------------------------------------
 
-size_t tune_devices(const struct options *options, int *devices) {
-    size_t count = 0;
-    char *end = NULL;
-    devices[0] = (int)options->device;
-    if (!options->devices) return 1;
-    for (const char *text = options->devices;; text = end + 1) {
-        const long device = strtol(text, &end, 10);
-        bool good = end != text && (*end == ',' || !*end) && device >= 0 && device <= INT32_MAX && count < DEVICES_MAX;
-        for (size_t i = 0; i < count; i++) good &= devices[i] != device;
-        if (!good) break;
-        devices[count++] = (int)device;
-        if (!*end) return count;
+static int add_device(struct sweep *sweep, int device) {
+    vf_dev_device facts;
+    const vf_status status = vf_dev_device_get(sweep->context, device, &facts);
+    if (status) return command_failed(status);
+    for (size_t i = 0; i < sweep->device_count; i++) {
+        if (sweep->devices[i] != device) continue;
+        output_error("tune: --devices has device %d twice", device);
+        return CODE_USAGE;
     }
-    output_error("tune: --devices is '%s', not at most %d different numbers with commas between them, such as 0,1",
-                 options->devices, DEVICES_MAX);
-    return 0;
+    sweep->devices[sweep->device_count++] = device;
+    return CODE_OK;
+}
+
+int tune_read_devices(struct sweep *sweep) {
+    const char *text = sweep->options->devices;
+    int code = text ? CODE_OK : add_device(sweep, (int)sweep->options->device);
+    while (text && !code) {
+        char *end;
+        const long device = strtol(text, &end, 10);
+        if (end == text || (*end && *end != ',') || device < 0 || device > INT_MAX ||
+            sweep->device_count == DEVICES_MAX) {
+            output_error("tune: --devices is '%s', not up to %d numbers of devices such as 0,1",
+                         sweep->options->devices, DEVICES_MAX);
+            return CODE_USAGE;
+        }
+        code = add_device(sweep, (int)device);
+        text = *end ? end + 1 : NULL;
+    }
+    return code;
 }
 
 void tune_measure(struct sweep *sweep) {
-    int devices[DEVICES_MAX];
     struct tune_side sides[DEVICES_MAX];
     pthread_t compiler, threads[DEVICES_MAX];
-    const size_t count = tune_devices(sweep->options, devices);
+    const size_t count = sweep->device_count;
     sweep->compiling = true;
     const bool started = !pthread_create(&compiler, NULL, compile_all, sweep);
     size_t running = 0;
     for (; started && running < count; running++) {
-        sides[running] = (struct tune_side){.sweep = sweep, .device = devices[running], .devices = count};
+        sides[running] = (struct tune_side){.sweep = sweep, .device = sweep->devices[running], .devices = count};
         if (pthread_create(&threads[running], NULL, measure_on_device, &sides[running])) break;
     }
     if (!running) {

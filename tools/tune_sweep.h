@@ -42,12 +42,17 @@ struct item {
     bool finished;               // raced to the end, now or in the sweep that is gone on from
 };
 
+#define DEVICES_MAX 16
+
 struct sweep {
     const struct options *options;
     const struct problem_list *list;
     vf_context *context;
     struct item *items;
     size_t item_count;
+    int devices[DEVICES_MAX];
+    size_t device_count;
+    size_t in_space;       // candidates that the generator can make and --set lets through
     double start, budget;  // seconds; budget 0: none, and each item may take ITEM_SECONDS
     cJSON *records;        // of the journal that is gone on from
     FILE *journal;
@@ -64,11 +69,6 @@ struct sweep {
 };
 
 #define ITEM_SECONDS 20
-
-#define DEVICES_MAX 16
-
-// Those of --devices, else the one of --device. 0, after a message, if it is no list of different numbers.
-size_t tune_devices(const struct options *options, int *devices);
 
 // Whether --pass asks for a pass, or for nothing in particular.
 bool tune_wants_pass(const struct options *options, bool backward);
@@ -91,6 +91,9 @@ double tune_deadline(const struct sweep *sweep, size_t devices);
 
 // Marks the candidates that other sizes of the request have shown to be too slow for this one. Under the lock.
 void tune_skip(struct sweep *sweep, struct item *item);
+
+// The devices of --devices, which must be there. 0 or an exit code, after a message.
+int tune_read_devices(struct sweep *sweep);
 
 // Compiles in processes and measures on the devices until all is done or interrupted.
 void tune_measure(struct sweep *sweep);

@@ -115,8 +115,8 @@ struct Compute {
                 store_shared(rows + part + lane_index() * 16, Vector4{0, 0, 0, 0});
             fence_async_proxy();
             warp_sync();
-            arrive_everywhere(barriers.q_empty(q_ring.slot));
-            arrive_everywhere(barriers.dout_empty(dout_ring.slot));
+            arrive(barriers.q_empty(q_ring.slot));
+            arrive(barriers.dout_empty(dout_ring.slot));
             arrive(barriers.ds_full(ds_ring.slot));
             arrive(barriers.ds_empty(ds_ring.slot));
             q_ring.advance();
@@ -133,7 +133,7 @@ struct Compute {
     //% end -- alternate
     // The newest dK, if there is one, is complete.
     DEVICE void release_dk(int q, bool any) const {
-        arrive_everywhere(barriers.q_empty(q), any);
+        arrive(barriers.q_empty(q), any);
         //% if alternate and not group_buffers then
         arrive(barriers.ds_empty((ds_ring.slot + DS_STAGES - 1) % DS_STAGES), any);
         //% end -- alternate
@@ -214,7 +214,7 @@ struct Compute {
         if constexpr (!LAST) walk.advance(piece(), part() * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
-        arrive_everywhere(barriers.dout_empty(dout_ring.slot));
+        arrive(barriers.dout_empty(dout_ring.slot));
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);
@@ -251,11 +251,6 @@ struct Compute {
     DEVICE void share_ds() {
         named_barrier_sync(1 + group, GROUP_THREADS);
         arrive(barriers.ds_full(ds_ring.slot));
-        //% if budget.cluster == 2 then
-        if (warp == 0 && lane_index() == 0 && piece().joint)
-            copy_ds_to_peer(shared, barriers, ds_ring.slot, part() * (GROUP_ROWS * PANEL_PITCH),
-                            GROUP_ROWS * PANEL_PITCH);
-        //% end -- cluster
         ds_ring.advance();
     }
     template <bool COARSE> DEVICE void write_ds(u32 ds) {

@@ -53,10 +53,7 @@ struct Publisher {
             mbarrier_wait(barriers.piece_empty(ring.slot), ring.parity ^ 1);
             piece_slot(ring.slot) = piece;
             //% if alternate then
-            bool alone = piece.sequence.k_len - piece.first_key() <= GROUP_ROWS;
-            //% if budget.cluster == 2 then
-            alone = alone && !piece.joint;
-            //% end -- cluster
+            const bool alone = piece.sequence.k_len - piece.first_key() <= GROUP_ROWS;
             piece_slot(ring.slot).owner = alone ? static_cast<int>(ring.slot % GROUPS) : -1;  // slots alternate
             //% end -- alternate
             //% if group_buffers then

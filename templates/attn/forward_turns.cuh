@@ -151,15 +151,16 @@ struct Consumer {
                 wgmma_wait<1>();
                 pin(s);
                 release_k(tile + 1 == end);
-                settle(s, tile);
+                cap_scores(args, s);
                 float shrink[2];
-                const bool outgrown = softmax.advance(s, shrink);
-                softmax.weigh(s);
+                const bool outgrown = softmax.advance(s, shrink, [&](Scores &exponents) { hide(exponents, tile); });
+                // WHY before the exponentials: P V is nearly done, and packing then goes on between them.
                 wgmma_wait<0>();
                 pin(o);
                 if (unlikely(outgrown)) softmax.scale_rows(o, shrink);  // warps of a group wait in one place
                 pin_weights(p);
                 release_v();
+                softmax.weigh(s);
                 pack_weights(p, s);
             }
             const u32 done = slot;
@@ -305,16 +306,16 @@ struct Consumer {
         wgmma_commit();
     }
 
-    // What stands between a product and its softmax.
-    DEVICE void settle(Scores &s, int tile) const {
-        cap_scores(args, s);
+    // What no row may see of a tile becomes -inf.
+    DEVICE void hide(Scores &s, int tile) const {
         if (tile < unmasked.end && tile >= unmasked.begin) return;
         const Tile &work = tile_slot(slot);
         hide_scores(Mask(work.sequence, args.window_left, args.window_right), first_row(work), tile * TILE_N, s);
     }
     // Scores of a row of tiles' first become weights.
     DEVICE void first_weights(Scores &s, RowSoftmax &softmax, int tile) const {
-        settle(s, tile);
+        cap_scores(args, s);
+        hide(s, tile);
         softmax.start(s);
         softmax.weigh(s);
     }

@@ -62,22 +62,26 @@ struct RowSoftmax {
             subtract(s);
     }
 
-    // Scores of a later tile become exponents. True: the output so far shrinks first (scale_rows); it may still be in the making now.
+    // Scores of a later tile, hidden ones -inf, become exponents. True: the output so far shrinks first (scale_rows); it may still be in the making now.
     template <int N> DEVICE bool advance(float (&s)[N], float (&shrink)[2]) {
         if (unlikely(careful)) {
             exponents_carefully(s, shrink);
             return true;
         }
         subtract(s);
-        int top[2] = {0, 0};  // compared as integers: only positive ones matter
-#pragma unroll
-        for (int i = 0; i < N; i += 4) {
-            top[0] = max3(top[0], float_to_signed(s[i]), float_to_signed(s[i + 1]));
-            top[1] = max3(top[1], float_to_signed(s[i + 2]), float_to_signed(s[i + 3]));
+        return outgrown(s, shrink);
+    }
+    // The same, where hide(s) has still to put -inf in the place of hidden ones. WHY in between: its branch keeps multiplications apart from the search for
+    // the largest exponent. Side by side they find one of their operands in a cache of the register ports; mixed they do not, which costs 6 % of the
+    // kernel's cycles at head_dim 64. WHY not always: consumers that work alone spill registers then.
+    template <int N, class Hide> DEVICE bool advance(float (&s)[N], float (&shrink)[2], Hide hide) {
+        if (!unlikely(careful)) subtract(s);
+        hide(s);
+        if (unlikely(careful)) {
+            exponents_carefully(s, shrink);
+            return true;
         }
-        if (!unlikely(warp_any(larger(top[0], top[1]) > float_to_signed(HEADROOM)))) return false;
-        raise(s, shrink);
-        return true;
+        return outgrown(s, shrink);
     }
     template <int D> static DEVICE void scale_rows(float (&o)[D], const float (&shrink)[2]) {
 #pragma unroll
@@ -102,6 +106,18 @@ struct RowSoftmax {
     }
 
   private:
+    // Whether some exponent of the warp is beyond HEADROOM; then the references of such rows follow.
+    template <int N> DEVICE bool outgrown(float (&s)[N], float (&shrink)[2]) {
+        int top[2] = {0, 0};  // compared as integers: only positive ones matter
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            top[0] = max3(top[0], float_to_signed(s[i]), float_to_signed(s[i + 1]));
+            top[1] = max3(top[1], float_to_signed(s[i + 2]), float_to_signed(s[i + 3]));
+        }
+        if (!unlikely(warp_any(larger(top[0], top[1]) > float_to_signed(HEADROOM)))) return false;
+        raise(s, shrink);
+        return true;
+    }
     template <int N> DEVICE void raise(float (&s)[N], float (&shrink)[2]) {
         float top[2];
         row_maxima(s, top);

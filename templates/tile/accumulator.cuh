@@ -5,6 +5,7 @@
 // (layout C of ptx/mma.cuh).
 
 //% include "attn/types.cuh"
+//% include "ptx/memory.cuh"
 
 constexpr int DQ_ROW_WARPS = $(budget.dq_row_warps);
 constexpr int DQ_ROW_BLOCKS = TILE_M / DQ_ROW_WARPS / 16;
@@ -20,6 +21,24 @@ DEVICE int accumulator_element(int group, int i) {
     return (group * WARP + lane_index()) * 4 + i;  // one vector of four
     //% else
     return (group * 4 + i) * WARP + lane_index();  // four scalars, each contiguous across the warp
+    //% end -- cc
+}
+// A lane's four elements of a group.
+DEVICE void add_to_group(float *tile, int group, const float (&v)[4]) {
+    //% if cc >= 90 then
+    reduce_add(tile + accumulator_element(group, 0), v);
+    //% else
+#pragma unroll
+    for (int i = 0; i < 4; i++) reduce_add(tile + accumulator_element(group, i), v[i]);
+    //% end -- cc
+}
+DEVICE void load_group(const float *tile, int group, float (&v)[4]) {
+    //% if cc >= 90 then
+    const Float4 whole = load(reinterpret_cast<const Float4 *>(tile + accumulator_element(group, 0)));
+    v[0] = whole.x, v[1] = whole.y, v[2] = whole.z, v[3] = whole.w;
+    //% else
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = load(tile + accumulator_element(group, i));
     //% end -- cc
 }
 // The tile of (head, row block).

@@ -2,6 +2,9 @@
 
 //% include "tile/smem.cuh"
 //% include "tile/rows.cuh"
+//% if cc >= 90 then
+//% include "ptx/warpgroup.cuh"
+//% end -- cc
 
 //% if not aligned then
 // Operands whose rows may start at any 2-byte address: elements travel one by one.
@@ -91,21 +94,33 @@ DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
             store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
 }
 
-// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
-// the last column are left out.
+// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h].
 template <int COLUMNS, int M, int N>
 DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], const float (&factor)[M][2]) {
+    const auto low = [&](int m, int n) { return pack(c[m][n][0] * factor[m][0], c[m][n][1] * factor[m][0]); };
+    const auto high = [&](int m, int n) { return pack(c[m][n][2] * factor[m][1], c[m][n][3] * factor[m][1]); };
+    //% if cc >= 90 then
+    // Two blocks at once.
+    constexpr int PAIRS = N / 2;
+    const FragmentAddress<COLUMNS, DOWN> address(tile);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            stmatrix_x4(address.at(row + m * 16, block / 2 + i), low(m, 2 * i), high(m, 2 * i), low(m, 2 * i + 1),
+                        high(m, 2 * i + 1));
+    //% else
+    constexpr int PAIRS = 0;
+    //% end -- cc
     using Tile = SharedTile<COLUMNS>;
     const u32 g = static_cast<u32>(lane_index()) / 4, t = static_cast<u32>(lane_index()) % 4;
 #pragma unroll
     for (int m = 0; m < M; m++) {
         const u32 r = row + m * 16 + g;
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            const float(&v)[4] = c[m][n];
-            if (block + n >= Tile::CHUNKS) continue;
-            store_shared(tile + Tile::offset(r, block + n) + 4 * t, pack(v[0] * factor[m][0], v[1] * factor[m][0]));
-            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, pack(v[2] * factor[m][1], v[3] * factor[m][1]));
+        for (int n = 2 * PAIRS; n < N; n++) {
+            store_shared(tile + Tile::offset(r, block + n) + 4 * t, low(m, n));
+            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, high(m, n));
         }
     }
 }

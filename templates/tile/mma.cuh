@@ -59,17 +59,19 @@ template <int M, int N> struct AccumulatorsAsA {
     }
 };
 
-// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`.
+// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`. flip: that bit of the row is turned over, so that
+// halves of rows change places.
 template <int COLUMNS> struct RowsOfB {
     FragmentAddress<COLUMNS, ACROSS> address;
-    int row;
+    int row, flip = 0;
     DEVICE int blocks(int wanted) const { return wanted; }
-    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(row + pair * 16, step)); }
+    DEVICE int at(int offset) const { return (row + offset) ^ flip; }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(at(pair * 16), step)); }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
-        ldmatrix_x2(b[0], b[1], address.at(row + pair * 16, step));
+        ldmatrix_x2(b[0], b[1], address.at(at(pair * 16), step));
     }
     // The first 8 of 16 contraction columns, for block n.
-    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(row + n * 8, step)); }
+    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(at(n * 8), step)); }
 };
 // B operand stored as [k][n], from column 16 * first_pair on. EXACT: all of the blocks asked for are there; else columns may end earlier,
 // as they do for the last warp when warps share a row whose pairs don't divide evenly.

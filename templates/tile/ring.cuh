@@ -10,11 +10,6 @@ template <int N> struct Ring {
         slot = slot + 1 == N ? 0 : slot + 1;
         parity ^= slot == 0 ? 1 : 0;
     }
-    DEVICE Ring next() const {
-        Ring ring = *this;
-        ring.advance();
-        return ring;
-    }
 };
 
 // The same in one register, for who has few.

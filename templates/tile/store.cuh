@@ -3,6 +3,9 @@
 
 //% include "attn/element.cuh"
 //% include "tile/rows.cuh"
+//% if budget.scattered then
+//% include "tile/global.cuh"
+//% end -- scattered
 //% include "ptx/warpgroup.cuh"
 
 // Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
@@ -33,7 +36,11 @@ template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, 
                 if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
             }
             const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
+            //% if budget.scattered then
+            if (row + 8 * half < limit && c + own < real) store_chunk(at + c, line);
+            //% else
             if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
+            //% end -- scattered
         }
     }
 }

@@ -21,6 +21,8 @@ if has_compiler; then
     good build --spec 'kernel=schedule arch=sm_80'
     good cache list
     has 'kernel=schedule arch=sm_80'
+    good cache list --filter 'arch=sm_99'
+    has '^0 entries, 0.0 MB'
     good cache list --json
     has '"kernel":.*"kernel=schedule arch=sm_80"'
     that test "$(json 0.fault)" = null

@@ -44,7 +44,7 @@ complete_in_bash() {
 that test "$(complete_in_bash varflash exp)" = explain
 that test "$(complete_in_bash varflash cache pr)" = prune
 that test "$(complete_in_bash varflash build --dry)" = --dry-run
-that test "$(complete_in_bash varflash bundle list READ | head -n 1)" = README.md
+that test "$(complete_in_bash varflash bundle list READM | head -n 1)" = README.md
 that test "$(PATH=$(dirname "$VARFLASH"):$PATH complete_in_bash varflash check --suite smo)" = smoke
 for shell in zsh fish; do
     if command -v $shell > /dev/null; then that $shell -n "$scratch/$shell"; else echo "skipped: completions of $shell: it is not here"; fi

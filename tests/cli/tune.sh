@@ -7,11 +7,9 @@ bad 2 'output FILE is needed' tune --seqlens-q 9
 bad 2 "strategy is 'best'" tune --seqlens-q 9 --strategy best --dry-run
 bad 2 'arch is for --dry-run' tune --seqlens-q 9 --arch sm_80 -o "$scratch/x"
 bad 6 'none' tune --merge "$scratch/none" -o "$scratch/x"
-for devices in foo 0,0 '1,' ',1' -1 0,99999999999; do
-    bad 2 'not at most 16 different numbers' tune --seqlens-q 9 --devices "$devices" -o "$scratch/x"
-done
-bad 2 "pass is 'fdw', not among fwd,bwd" tune --seqlens-q 9 --pass fdw -o "$scratch/x"
-bad 2 "budget is '10x', not a time" tune --seqlens-q 9 --budget 10x -o "$scratch/x"
+
+bad 2 "pass: 'both' is none of fwd,bwd" tune --seqlens-q 9 --pass both --arch sm_80 --dry-run
+bad 2 'no candidate has tile_m=7 \(--set\)' tune --seqlens-q 9 --arch sm_80 --set tile_m=7 --dry-run
 
 problem=(--seqlens-q 1000 --heads-q 8 --head-dim 128 --dtype bf16 --causal)
 good tune "${problem[@]}" --arch sm_80 --dry-run --limit 64
@@ -23,6 +21,9 @@ that test "$(sort -u "$out" | wc -l)" = "$(wc -l < "$out")"
 good tune "${problem[@]}" --arch sm_80 --dry-run --limit 5 --pass bwd
 has '^pass=bwd '
 hasnt 'pass=fwd'
+good tune "${problem[@]}" --arch sm_80 --dry-run --limit 3 --json
+that json --lines knobs
+has '"served":true'
 good tune "${problem[@]}" --arch sm_80 --dry-run --strategy exhaustive
 that test "$(wc -l < "$out")" -gt 200
 # Half of them differ from a row that serves in one knob, some of the others from all rows in more. No two are the same kernels.
@@ -148,6 +149,8 @@ has '^  measured +6 ms$'
 has '^  rival +.*: \+50.0 %$' # what other sizes had to agree with it kept from winning, or came second
 good explain --seqlens-q 50 --head-dim 64 --dtype bf16 --arch sm_80 --config "$scratch/rows.json"
 has 'rows.json#/rows/0'
+sed 's/"device":"Test"/"device":"Other"/' "$scratch/rows.json.journal" > "$scratch/other.journal"
+bad 2 "records of 'Test' and of 'Other'" tune --merge "$scratch/rows.json.journal" "$scratch/other.journal" -o "$scratch/x"
 echo '{"x": }' | cat - "$scratch/rows.json.journal" > "$scratch/broken"
 bad 6 'no record of' tune --merge "$scratch/broken" -o "$scratch/x"
 
@@ -155,7 +158,13 @@ simulator=$(dirname "$VARFLASH")/varflash-sim
 if [ -x "$simulator" ]; then
     VARFLASH=$simulator
     sweep=(tune --seqlens-q 9 --heads-q 1 --head-dim 8 --dtype bf16 --limit 1 --budget 1s --backend sim -j 2 -o "$scratch/tuned.json")
-    good "${sweep[@]}" --resume # of nothing
+    bad 2 'no CUDA device 1, of 1' "${sweep[@]}" --devices 0,1
+    bad 2 'has device 0 twice' "${sweep[@]}" --devices 0,0
+    bad 2 "devices is '0,x'" "${sweep[@]}" --devices 0,x
+    bad 6 'nowhere/rows.json: No such file' "${sweep[@]}" -o "$scratch/nowhere/rows.json"
+    bad 6 'nowhere/page.html: No such file' "${sweep[@]}" --report "$scratch/nowhere/page.html"
+    that test ! -e "$scratch/tuned.json.journal"
+    good "${sweep[@]}"
     cp "$scratch/tuned.json" "$out"
     that json rows.0.use.tile_m
     that json rows.0.measured.candidates
@@ -164,12 +173,13 @@ if [ -x "$simulator" ]; then
     lines=$(wc -l < "$scratch/tuned.json.journal")
     good "${sweep[@]}" --resume
     that test "$(wc -l < "$scratch/tuned.json.journal")" = "$lines"
-    that grep -q 'devices waited [0-9.]* s for compilers' "$err"
-    # Who forgets to say --resume finds the journal beside the new one.
-    good "${sweep[@]}" --backend sim:devices=2
-    that grep -q "an earlier sweep is now $scratch/tuned.json.journal.old" "$err"
-    that test "$(wc -l < "$scratch/tuned.json.journal.old")" = "$lines"
-    bad 2 'no CUDA device 1' "${sweep[@]}" --devices 0,1
+    # What another device said, or kernels that have changed since, is.
+    sed -i 's/"generator":"[0-9a-f]*"/"generator":"0"/' "$scratch/tuned.json.journal"
+    good "${sweep[@]}" --resume
+    that grep -q ": $lines records of another device, or of kernels as they were, do not count" "$err"
+    that test "$(grep -c '"state":"correct"' "$scratch/tuned.json.journal")" -gt 0
+    that test "$(grep -c '"generator":"0"' "$scratch/tuned.json.journal")" = 0
+    that test "$(grep -c '"generator":"0"' "$scratch/tuned.json.journal.old")" = "$lines"
     # A budget ends the sweep after the shape that is being measured, and says how to go on.
     sizes() { # NAME LENGTHS ...
         while [ $# -gt 1 ]; do
@@ -191,6 +201,7 @@ if [ -x "$simulator" ]; then
     good tune "$scratch/two.json" --limit 1 --pass fwd --strategy random --backend sim:devices=2 --devices 0,1 --budget 10s -j 2 -o "$scratch/shared.json"
     that grep -q '"ordinal":0' "$scratch/shared.json.journal"
     that grep -q '"ordinal":1' "$scratch/shared.json.journal"
+    that grep -q 'devices waited [0-9.]* s for compilers' "$err"
     # Who is slow for smaller and for larger sizes is not tried between them, but one that is slow on one side only is.
     mapfile -t slow < <(sed -n '/"name":"small".*"served":false.*"state":"correct"/s/.*"knobs":"\([^"]*family=sm80[^"]*\)".*/\1/p' "$scratch/sizes.json.journal" | sort -u)
     sed -i "/${slow[0]}/s/\"times\":\[[^]]*/\"times\":[900,900,900/; /\"name\":\"small\".*${slow[1]}/s/\"times\":\[[^]]*/\"times\":[900,900,900/" "$scratch/sizes.json.journal"
@@ -209,23 +220,25 @@ if [ -x "$simulator" ]; then
         print "//% elseif tile_m == 128 then\nreturn;"
         print "//% elseif tile_n == 48 then\nfor (volatile int i = 0;;) i = i;\n//% end" } { print }' \
         templates/fwd_sm80.cu > "$scratch/templates/fwd_sm80.cu"
+    echo precious > "$scratch/faults.json.journal"
     VARFLASH_SOURCE=$scratch good "${sweep[@]}" --backend sim:cc=80 --strategy random --timeout 5 --budget 60s -o "$scratch/faults.json"
+    that grep -q precious "$scratch/faults.json.journal.old" # not lost for want of --resume
     faults() { grep -c "\"knobs\":\"[^\"]*$1.*\"state\":\"$2\"" "$scratch/faults.json.journal"; }
     that test "$(faults 'stages=1 ' runtime)" -gt 0
     that test "$(faults 'tile_m=128 ' correctness)" -gt 0
     that test "$(faults 'stages=2 tile_m=64 tile_n=48 ' timeout)" = 1
     that test "$(faults 'stages=2 tile_m=64 tile_n=64 ' correct)" = 1
     # An interrupt keeps what there is and names the command that goes on.
-    "$VARFLASH" "${sweep[@]}" --limit 16 --budget 60s -o "$scratch/stopped.json" > "$out" 2> "$err" < /dev/null &
+    "$VARFLASH" "${sweep[@]}" --limit 16 --budget 60s -o "$scratch/it stopped.json" > "$out" 2> "$err" < /dev/null &
     process=$!
     for ((waited = 0; waited < 600; waited++)); do # until the first of many candidates has been timed
-        [ -s "$scratch/stopped.json.journal" ] && break
+        [ -s "$scratch/it stopped.json.journal" ] && break
         sleep 0.1
     done
     kill -INT $process
     wait $process && code=0 || code=$?
     that test "$code" = 130
-    that grep -q 'this goes on: varflash tune .*--resume' "$err"
+    that grep -q "this goes on: varflash tune .* '[^ ]*/it stopped.json' --resume" "$err"
 else
     echo 'skipped: a sweep from end to end: the simulator is not built'
 fi

@@ -3,6 +3,7 @@
 # shellcheck source=tests/cli/harness.bash
 source "$(dirname "$0")/harness.bash"
 
+bad 2 "'tun' is not a verb; did you mean 'tune'" tun
 bad 2 "'chek' is not a verb; did you mean 'check'" chek
 bad 2 "'frobnicate' is not a verb; 'varflash --help'" frobnicate
 bad 2 "'' is not a verb" ''

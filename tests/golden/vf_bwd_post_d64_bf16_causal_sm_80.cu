@@ -785,21 +785,21 @@ DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
             store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
 }
 
-// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
-// the last column are left out.
+// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h].
 template <int COLUMNS, int M, int N>
 DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], const float (&factor)[M][2]) {
+    const auto low = [&](int m, int n) { return pack(c[m][n][0] * factor[m][0], c[m][n][1] * factor[m][0]); };
+    const auto high = [&](int m, int n) { return pack(c[m][n][2] * factor[m][1], c[m][n][3] * factor[m][1]); };
+    constexpr int PAIRS = 0;
     using Tile = SharedTile<COLUMNS>;
     const u32 g = static_cast<u32>(lane_index()) / 4, t = static_cast<u32>(lane_index()) % 4;
 #pragma unroll
     for (int m = 0; m < M; m++) {
         const u32 r = row + m * 16 + g;
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            const float(&v)[4] = c[m][n];
-            if (block + n >= Tile::CHUNKS) continue;
-            store_shared(tile + Tile::offset(r, block + n) + 4 * t, pack(v[0] * factor[m][0], v[1] * factor[m][0]));
-            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, pack(v[2] * factor[m][1], v[3] * factor[m][1]));
+        for (int n = 2 * PAIRS; n < N; n++) {
+            store_shared(tile + Tile::offset(r, block + n) + 4 * t, low(m, n));
+            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, high(m, n));
         }
     }
 }
@@ -835,6 +835,15 @@ DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
 DEVICE int accumulator_element(int group, int i) {
     return (group * 4 + i) * WARP + lane_index();  // four scalars, each contiguous across the warp
 }
+// A lane's four elements of a group.
+DEVICE void add_to_group(float *tile, int group, const float (&v)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) reduce_add(tile + accumulator_element(group, i), v[i]);
+}
+DEVICE void load_group(const float *tile, int group, float (&v)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = load(tile + accumulator_element(group, i));
+}
 // The tile of (head, row block).
 DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
     return pointer<float>(base) + (head * rows + first_row + static_cast<i64>(block) * TILE_M) * HEAD_DIM;
@@ -842,6 +851,252 @@ DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int 
 // How often that tile has been added to.
 DEVICE u32 *turn_of(u64 base, int head, i64 rows, i64 first_row, int block) {
     return pointer<u32>(base) + (head * (rows / TILE_M) + first_row / TILE_M + block);
+}
+// Products of tiles: accumulators in registers, operands from shared memory or registers, by mma.sync.
+//
+// A warp's accumulators are float[M][N][4]: M blocks of 16 rows, N blocks of 8 columns (layout: ptx/mma.cuh). The contraction runs in
+// steps of 16, in ascending order; a last step of 8 uses the half-size instruction, so nothing is padded. The order is part of the
+// numerical contract: a step over zeros leaves every accumulator bit as it was.
+
+
+template <int M, int N> DEVICE void clear(float (&c)[M][N][4]) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
+}
+
+// A block of rows as one row of elements, in the order of a warpgroup's accumulators (ptx/wgmma.cuh).
+template <int N> DEVICE float (&flat(float (&c)[N][4]))[4 * N] { return reinterpret_cast<float(&)[4 * N]>(c); }
+
+DEVICE void mma_step(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_bf16(c, a, b0, b1); }
+DEVICE void mma_half_step(float (&c)[4], const u32 (&a)[4], u32 b0) { mma_m16n8k8_bf16(c, a[0], a[1], b0); }
+
+// A operand stored as [m][k].
+template <int COLUMNS> struct RowsOfA {
+    FragmentAddress<COLUMNS, DOWN> address;
+    int row;
+    DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4(a, address.at(row + m * 16, step)); }
+    DEVICE void load_half(u32 (&a)[4], int m, int step) const {
+        ldmatrix_x2(a[0], a[1], address.at(row + m * 16, step));
+    }
+};
+// A operand stored as [k][m]; `pair` is the first 16 columns of this warp.
+template <int COLUMNS> struct ColumnsOfA {
+    FragmentAddress<COLUMNS, ACROSS> address;
+    int pair;
+    DEVICE void load(u32 (&a)[4], int m, int step) const { ldmatrix_x4_trans(a, address.at(step * 16, pair + m)); }
+};
+// A operand in registers, loaded before.
+template <int M, int STEPS> struct RegistersOfA {
+    u32 fragment[M][STEPS][4];
+    DEVICE void load(u32 (&a)[4], int m, int step) const {
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[i] = fragment[m][step][i];
+    }
+    DEVICE void load_half(u32 (&a)[4], int m, int step) const {
+        a[0] = fragment[m][step][0];
+        a[1] = fragment[m][step][1];
+    }
+};
+// A operand made of accumulators of an earlier product: the layouts agree, so a pair of blocks is rounded and packed in place.
+template <int M, int N> struct AccumulatorsAsA {
+    const float (&c)[M][N][4];
+    DEVICE void load(u32 (&a)[4], int m, int step) const {
+        a[0] = pack(c[m][2 * step][0], c[m][2 * step][1]);
+        a[1] = pack(c[m][2 * step][2], c[m][2 * step][3]);
+        a[2] = pack(c[m][2 * step + 1][0], c[m][2 * step + 1][1]);
+        a[3] = pack(c[m][2 * step + 1][2], c[m][2 * step + 1][3]);
+    }
+};
+
+// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`. flip: that bit of the row is turned over, so that
+// halves of rows change places.
+template <int COLUMNS> struct RowsOfB {
+    FragmentAddress<COLUMNS, ACROSS> address;
+    int row, flip = 0;
+    DEVICE int blocks(int wanted) const { return wanted; }
+    DEVICE int at(int offset) const { return (row + offset) ^ flip; }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(at(pair * 16), step)); }
+    DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x2(b[0], b[1], address.at(at(pair * 16), step));
+    }
+    // The first 8 of 16 contraction columns, for block n.
+    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(at(n * 8), step)); }
+};
+// B operand stored as [k][n], from column 16 * first_pair on. EXACT: all of the blocks asked for are there; else columns may end earlier,
+// as they do for the last warp when warps share a row whose pairs don't divide evenly.
+template <int COLUMNS, bool EXACT = true> struct ColumnsOfB {
+    FragmentAddress<COLUMNS, DOWN> address;
+    int first_pair;
+    DEVICE int blocks(int wanted) const { return EXACT ? wanted : COLUMNS / 8 - 2 * first_pair; }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x4_trans(b, address.at(step * 16, first_pair + pair));
+    }
+    DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
+        ldmatrix_x2_trans(b[0], b[1], address.at(step * 16, first_pair + pair));
+    }
+};
+
+// c += A B over K columns of the contraction, a multiple of 16.
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply(float (&c)[M][N][4], const A &a, const B &b) {
+#pragma unroll
+    for (int step = 0; step < K / 16; step++) {
+        u32 fa[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) a.load(fa[m], m, step);
+#pragma unroll
+        for (int pair = 0; pair < (N + 1) / 2; pair++) {
+            const int blocks = b.blocks(N) - 2 * pair;
+            u32 fb[4];
+            if (2 * pair + 1 < N && blocks > 1) {
+                b.load(fb, pair, step);
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+                    mma_step(c[m][2 * pair], fa[m], fb[0], fb[1]);
+                    mma_step(c[m][2 * pair + 1], fa[m], fb[2], fb[3]);
+                }
+            } else if (blocks > 0) {
+                b.load_single(fb, pair, step);
+#pragma unroll
+                for (int m = 0; m < M; m++) mma_step(c[m][2 * pair], fa[m], fb[0], fb[1]);
+            }
+        }
+    }
+}
+
+// The last 8 columns of a contraction over K = 8 * odd: A stored as [m][k] or in registers, B stored as [n][k].
+template <int K, int M, int N, typename A, typename B>
+DEVICE void multiply_tail(float (&c)[M][N][4], const A &a, const B &b) {
+    constexpr int STEP = K / 16;
+    u32 fa[M][4];
+#pragma unroll
+    for (int m = 0; m < M; m++) a.load_half(fa[m], m, STEP);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        u32 fb;
+        b.load_half(fb, n, STEP);
+#pragma unroll
+        for (int m = 0; m < M; m++) mma_half_step(c[m][n], fa[m], fb);
+    }
+}
+// Straight to rows in global memory. From a warpgroup's accumulators (ptx/wgmma.cuh): the four lanes that share a row trade their pieces of it, so
+// that each stores whole 16 bytes and they 64 bytes side by side.
+
+// Groups of warps: register reallocation, named barriers, transposing stores.
+
+// setmaxnreg.{inc,dec}.sync.aligned.u32, sm_90a, ISA 8.0: by all warps of a warpgroup. Moves registers within what the block was launched
+// with; an increase that the others' decreases do not cover waits for ever, so kernels assert the sum.
+template <int REGISTERS> DEVICE void increase_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> DEVICE void decrease_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+// bar.sync / bar.arrive, sm_20, ISA 2.0: named barriers 1 ... 15 (0 is block_sync), by whole warps; `threads` counts those of both kinds.
+DEVICE void named_barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEVICE void named_barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// stmatrix.sync.aligned.m8n8.x4(.trans).shared.b16, sm_90, ISA 7.8: lanes 8i ... 8i + 7 give the rows of matrix i.
+DEVICE void stmatrix_x4(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
+                 "r"(r2), "r"(r3)
+                 : "memory");
+}
+DEVICE void stmatrix_x4_trans(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0),
+                 "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+}
+
+// Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
+DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
+    const bool high = lane_index() & 2, odd = lane_index() & 1;
+    const u32 a = shuffle_xor(high ? w0 : w2, 2), b = shuffle_xor(high ? w1 : w3, 2);
+    const u32 x0 = high ? a : w0, x1 = high ? b : w1;  // from the lower pair's lane
+    const u32 y0 = high ? w2 : a, y1 = high ? w3 : b;  // from the upper pair's lane
+    const u32 c = shuffle_xor(odd ? x0 : x1, 1), d = shuffle_xor(odd ? y0 : y1, 1);
+    return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
+}
+
+// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`. real: columns
+// that the rows have there, a multiple of 8.
+template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, int row, int limit,
+                                                   const float (&d)[COUNT], float factor, int real = COUNT * 2) {
+    constexpr int COLUMNS = COUNT * 2;
+    const int own = lane_index() % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        u16 *at = out.row(row + 8 * half) + column + own;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c += 32) {
+            u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int g = 0; g < 4; g++) {
+                const int i = (c / 8 + g) * 4 + 2 * half;
+                if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
+            }
+            const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
+            if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
+        }
+    }
+}
+
+// The same for the rows row ... row + 15 of a warp, through STAGING_BYTES of shared memory that are its own: eight rows of 64 columns at a time, with
+// an eighth of the instructions that trading takes.
+constexpr int STAGING_BYTES = 8 * 128;
+template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int column, int row, int limit,
+                                               const float (&d)[COUNT], float factor) {
+    constexpr int COLUMNS = COUNT * 2;
+    const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
+    const int own_row = lane / 8, chunk = lane % 8;  // as this lane loads and stores; chunks of a row are swizzled
+    const int own_column = column + chunk * 8;
+    u16 *to[4];  // or each would be computed at every store again
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + own_column);
+#pragma unroll
+    for (int part = 0; part < COLUMNS; part += 64) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+#pragma unroll
+            for (int c = 0; c < 8; c += 4) {
+                u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int at = (part / 8 + c + i) * 4 + 2 * half;
+                    if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+                }
+                stmatrix_x4(staging + chunk * 128 + ((c + own_row) ^ chunk) * 16, word[0], word[1], word[2], word[3]);
+            }
+            warp_sync();
+            Vector4 line[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at = 4 * i + own_row;
+                line[i] = load_shared(staging + at * 128 + (chunk ^ at) * 16);
+            }
+            warp_sync();
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (row + own_row + 8 * half + 4 * i < limit && part + chunk * 8 < COLUMNS)
+                    store(reinterpret_cast<Vector4 *>(to[2 * half + i] + part), line[i]);
+        }
+    }
+}
+
+// Zeros in rows first ... first + count - 1; a whole warp.
+DEVICE void clear_rows(const Rows &out, int first, int count, int columns) {
+    const int chunks = columns / 8;
+    for (int i = lane_index(); i < count * chunks; i += WARP)
+        store(reinterpret_cast<Vector4 *>(out.row(first + i / chunks) + i % chunks * 8), Vector4{0, 0, 0, 0});
 }
 // Order between blocks and between kernels.
 
@@ -874,18 +1129,18 @@ DEVICE void allow_successor() {}
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
+// A warp takes 16 rows of 32 columns at a time.
 DEVICE void convert_rows(const Rows &dq, const float *tile, int first, int limit, float scale) {
-    constexpr int GROUPS = DQ_ROW_BLOCKS * DQ_COLUMN_BLOCKS * DQ_ROW_WARPS;
-    const int g = lane_index() / 4, t = lane_index() % 4;
-    for (int group = thread_index() / WARP; group < GROUPS; group += THREADS / WARP) {
-        const int row_warp = group % DQ_ROW_WARPS, block = group / DQ_ROW_WARPS;
-        const int column = block % DQ_COLUMN_BLOCKS * 8 + 2 * t;
-        const int row = first + row_warp * (TILE_M / DQ_ROW_WARPS) + block / DQ_COLUMN_BLOCKS * 16 + g;
-        float v[4];
+    constexpr int SPAN = 4, SPANS = (DQ_COLUMN_BLOCKS + SPAN - 1) / SPAN;
+    for (int part = thread_index() / WARP; part < DQ_ROW_BLOCKS * DQ_ROW_WARPS * SPANS; part += THREADS / WARP) {
+        const int row_warp = part % DQ_ROW_WARPS, row_block = part / DQ_ROW_WARPS % DQ_ROW_BLOCKS;
+        const int block = part / (DQ_ROW_WARPS * DQ_ROW_BLOCKS) * SPAN;
+        float v[SPAN][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = load(tile + accumulator_element(group, i)) * scale;
-        if (row < limit) store_pair(dq.row(row) + column, pack(v[0], v[1]));
-        if (row + 8 < limit) store_pair(dq.row(row + 8) + column, pack(v[2], v[3]));
+        for (int i = 0; i < SPAN; i++)
+            load_group(tile, accumulator_group(row_block, smaller(block + i, DQ_COLUMN_BLOCKS - 1), row_warp), v[i]);
+        const int row = first + row_warp * (TILE_M / DQ_ROW_WARPS) + row_block * 16 + lane_index() / 4;
+        store_accumulator(dq, block * 8, row, limit, flat(v), scale, HEAD_DIM - block * 8);
     }
 }
 

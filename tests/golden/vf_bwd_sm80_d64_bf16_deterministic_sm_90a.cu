@@ -15,7 +15,8 @@
 //     dP^T = V dO^T               dS^T = P^T (dP^T - delta)
 //     dV  += P^T dO               dK  += dS^T Q               dQ = dS K
 //
-// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dQ is complete if all keys of the sequence fit one
+// P^T and dS^T pass through shared memory, because their products want other shapes of warps. dK and dV leave from registers, while what the next
+// item begins with is on its way. dQ is complete if all keys of the sequence fit one
 // tile, and is then written; else it is added to float32 accumulators that bwd_pre.cu has zeroed and bwd_post.cu converts.
 //
 // Deterministic mode: additions to a query tile take turns, last key tile first. A block waits for its turn only on key tiles that come
@@ -274,12 +275,17 @@ constexpr int BLOCKS_PER_SM = 1;  // blocks that share an SM: bounds the registe
 
 constexpr int THREADS = WARPS * WARP;
 
-// How warps divide the three kinds of product: (rows of warps) x (columns of warps).
-constexpr int SCORE_KEY_WARPS = 2, SCORE_QUERY_WARPS = WARPS / SCORE_KEY_WARPS;
-constexpr int DKV_KEY_WARPS = 2, DKV_COLUMN_WARPS = WARPS / DKV_KEY_WARPS;
+// How warps divide the three kinds of product: (rows of warps) x (columns of warps). Two products of one shape are computed by all warps, one
+// after the other, or apart: one by half of the warps, the other by the rest. A warp's piece is then twice as large, and less is read for it.
+constexpr bool SCORES_APART = false;  // S^T and dP^T; two warps then trade halves
+constexpr bool DKV_APART = true;        // dV and dK
+constexpr int SCORE_WARPS = SCORES_APART ? WARPS / 2 : WARPS, DKV_WARPS = DKV_APART ? WARPS / 2 : WARPS;
+constexpr int SCORE_KEY_WARPS = 2, SCORE_QUERY_WARPS = SCORE_WARPS / SCORE_KEY_WARPS;
+constexpr int DKV_KEY_WARPS = 1, DKV_COLUMN_WARPS = DKV_WARPS / DKV_KEY_WARPS;
 
 constexpr int SCORE_KEYS = TILE_N / SCORE_KEY_WARPS;  // of a warp
-constexpr int SCORE_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int PRODUCT_QUERIES = TILE_M / SCORE_QUERY_WARPS;
+constexpr int SCORE_QUERIES = SCORES_APART ? PRODUCT_QUERIES / 2 : PRODUCT_QUERIES;  // after trading
 constexpr int DKV_KEYS = TILE_N / DKV_KEY_WARPS;
 
 // Pairs of 8 columns that each of `warps` warps takes.
@@ -878,17 +884,19 @@ template <int M, int N> struct AccumulatorsAsA {
     }
 };
 
-// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`.
+// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`. flip: that bit of the row is turned over, so that
+// halves of rows change places.
 template <int COLUMNS> struct RowsOfB {
     FragmentAddress<COLUMNS, ACROSS> address;
-    int row;
+    int row, flip = 0;
     DEVICE int blocks(int wanted) const { return wanted; }
-    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(row + pair * 16, step)); }
+    DEVICE int at(int offset) const { return (row + offset) ^ flip; }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(at(pair * 16), step)); }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
-        ldmatrix_x2(b[0], b[1], address.at(row + pair * 16, step));
+        ldmatrix_x2(b[0], b[1], address.at(at(pair * 16), step));
     }
     // The first 8 of 16 contraction columns, for block n.
-    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(row + n * 8, step)); }
+    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(at(n * 8), step)); }
 };
 // B operand stored as [k][n], from column 16 * first_pair on. EXACT: all of the blocks asked for are there; else columns may end earlier,
 // as they do for the last warp when warps share a row whose pairs don't divide evenly.
@@ -967,6 +975,36 @@ DEVICE float *float_at(const Operand &operand, int batch, i64 row, int head) {
     return pointer<float>(operand.data) +
            (batch * operand.batch_stride + row * operand.row_stride + head * operand.head_stride);
 }
+// Groups of warps: register reallocation, named barriers, transposing stores.
+
+// setmaxnreg.{inc,dec}.sync.aligned.u32, sm_90a, ISA 8.0: by all warps of a warpgroup. Moves registers within what the block was launched
+// with; an increase that the others' decreases do not cover waits for ever, so kernels assert the sum.
+template <int REGISTERS> DEVICE void increase_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> DEVICE void decrease_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+// bar.sync / bar.arrive, sm_20, ISA 2.0: named barriers 1 ... 15 (0 is block_sync), by whole warps; `threads` counts those of both kinds.
+DEVICE void named_barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEVICE void named_barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// stmatrix.sync.aligned.m8n8.x4(.trans).shared.b16, sm_90, ISA 7.8: lanes 8i ... 8i + 7 give the rows of matrix i.
+DEVICE void stmatrix_x4(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
+                 "r"(r2), "r"(r3)
+                 : "memory");
+}
+DEVICE void stmatrix_x4_trans(u32 address, u32 r0, u32 r1, u32 r2, u32 r3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0),
+                 "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+}
 
 
 // Starts copying one chunk to shared memory, or zeros in its place, whatever memory holds there (NaN times zero is NaN): then nothing is
@@ -1034,21 +1072,29 @@ DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
             store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
 }
 
-// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
-// the last column are left out.
+// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h].
 template <int COLUMNS, int M, int N>
 DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], const float (&factor)[M][2]) {
+    const auto low = [&](int m, int n) { return pack(c[m][n][0] * factor[m][0], c[m][n][1] * factor[m][0]); };
+    const auto high = [&](int m, int n) { return pack(c[m][n][2] * factor[m][1], c[m][n][3] * factor[m][1]); };
+    // Two blocks at once.
+    constexpr int PAIRS = N / 2;
+    const FragmentAddress<COLUMNS, DOWN> address(tile);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            stmatrix_x4(address.at(row + m * 16, block / 2 + i), low(m, 2 * i), high(m, 2 * i), low(m, 2 * i + 1),
+                        high(m, 2 * i + 1));
     using Tile = SharedTile<COLUMNS>;
     const u32 g = static_cast<u32>(lane_index()) / 4, t = static_cast<u32>(lane_index()) % 4;
 #pragma unroll
     for (int m = 0; m < M; m++) {
         const u32 r = row + m * 16 + g;
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            const float(&v)[4] = c[m][n];
-            if (block + n >= Tile::CHUNKS) continue;
-            store_shared(tile + Tile::offset(r, block + n) + 4 * t, pack(v[0] * factor[m][0], v[1] * factor[m][0]));
-            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, pack(v[2] * factor[m][1], v[3] * factor[m][1]));
+        for (int n = 2 * PAIRS; n < N; n++) {
+            store_shared(tile + Tile::offset(r, block + n) + 4 * t, low(m, n));
+            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, high(m, n));
         }
     }
 }
@@ -1084,6 +1130,14 @@ DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
 DEVICE int accumulator_element(int group, int i) {
     return (group * WARP + lane_index()) * 4 + i;  // one vector of four
 }
+// A lane's four elements of a group.
+DEVICE void add_to_group(float *tile, int group, const float (&v)[4]) {
+    reduce_add(tile + accumulator_element(group, 0), v);
+}
+DEVICE void load_group(const float *tile, int group, float (&v)[4]) {
+    const Float4 whole = load(reinterpret_cast<const Float4 *>(tile + accumulator_element(group, 0)));
+    v[0] = whole.x, v[1] = whole.y, v[2] = whole.z, v[3] = whole.w;
+}
 // The tile of (head, row block).
 DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
     return pointer<float>(base) + (head * rows + first_row + static_cast<i64>(block) * TILE_M) * HEAD_DIM;
@@ -1091,6 +1145,91 @@ DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int 
 // How often that tile has been added to.
 DEVICE u32 *turn_of(u64 base, int head, i64 rows, i64 first_row, int block) {
     return pointer<u32>(base) + (head * (rows / TILE_M) + first_row / TILE_M + block);
+}
+// Straight to rows in global memory. From a warpgroup's accumulators (ptx/wgmma.cuh): the four lanes that share a row trade their pieces of it, so
+// that each stores whole 16 bytes and they 64 bytes side by side.
+
+
+// Transposes 4 words across the 4 lanes of a quad: lane t ends with word t of lanes 0 ... 3.
+DEVICE Vector4 quad_transpose(u32 w0, u32 w1, u32 w2, u32 w3) {
+    const bool high = lane_index() & 2, odd = lane_index() & 1;
+    const u32 a = shuffle_xor(high ? w0 : w2, 2), b = shuffle_xor(high ? w1 : w3, 2);
+    const u32 x0 = high ? a : w0, x1 = high ? b : w1;  // from the lower pair's lane
+    const u32 y0 = high ? w2 : a, y1 = high ? w3 : b;  // from the upper pair's lane
+    const u32 c = shuffle_xor(odd ? x0 : x1, 1), d = shuffle_xor(odd ? y0 : y1, 1);
+    return odd ? Vector4{c, x1, d, y1} : Vector4{x0, c, y0, d};
+}
+
+// The accumulator times `factor`, rounded, to columns column ... of the rows `row` and row + 8 (this lane's), those below `limit`. real: columns
+// that the rows have there, a multiple of 8.
+template <int COUNT> DEVICE void store_accumulator(const Rows &out, int column, int row, int limit,
+                                                   const float (&d)[COUNT], float factor, int real = COUNT * 2) {
+    constexpr int COLUMNS = COUNT * 2;
+    const int own = lane_index() % 4 * 8;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        u16 *at = out.row(row + 8 * half) + column + own;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c += 32) {
+            u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int g = 0; g < 4; g++) {
+                const int i = (c / 8 + g) * 4 + 2 * half;
+                if (c + 8 * g < COLUMNS) word[g] = pack(d[i] * factor, d[i + 1] * factor);
+            }
+            const Vector4 line = quad_transpose(word[0], word[1], word[2], word[3]);
+            if (row + 8 * half < limit && c + own < real) store(reinterpret_cast<Vector4 *>(at + c), line);
+        }
+    }
+}
+
+// The same for the rows row ... row + 15 of a warp, through STAGING_BYTES of shared memory that are its own: eight rows of 64 columns at a time, with
+// an eighth of the instructions that trading takes.
+constexpr int STAGING_BYTES = 8 * 128;
+template <int COUNT> DEVICE void store_through(u32 staging, const Rows &out, int column, int row, int limit,
+                                               const float (&d)[COUNT], float factor) {
+    constexpr int COLUMNS = COUNT * 2;
+    const int lane = opaque(static_cast<u32>(lane_index()));  // addresses are not worth registers from before a loop
+    const int own_row = lane / 8, chunk = lane % 8;  // as this lane loads and stores; chunks of a row are swizzled
+    const int own_column = column + chunk * 8;
+    u16 *to[4];  // or each would be computed at every store again
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = opaque(out.row(row + own_row + 4 * i) + own_column);
+#pragma unroll
+    for (int part = 0; part < COLUMNS; part += 64) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+#pragma unroll
+            for (int c = 0; c < 8; c += 4) {
+                u32 word[4] = {0, 0, 0, 0};
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int at = (part / 8 + c + i) * 4 + 2 * half;
+                    if (at < COUNT) word[i] = pack(d[at] * factor, d[at + 1] * factor);
+                }
+                stmatrix_x4(staging + chunk * 128 + ((c + own_row) ^ chunk) * 16, word[0], word[1], word[2], word[3]);
+            }
+            warp_sync();
+            Vector4 line[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at = 4 * i + own_row;
+                line[i] = load_shared(staging + at * 128 + (chunk ^ at) * 16);
+            }
+            warp_sync();
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (row + own_row + 8 * half + 4 * i < limit && part + chunk * 8 < COLUMNS)
+                    store(reinterpret_cast<Vector4 *>(to[2 * half + i] + part), line[i]);
+        }
+    }
+}
+
+// Zeros in rows first ... first + count - 1; a whole warp.
+DEVICE void clear_rows(const Rows &out, int first, int count, int columns) {
+    const int chunks = columns / 8;
+    for (int i = lane_index(); i < count * chunks; i += WARP)
+        store(reinterpret_cast<Vector4 *>(out.row(first + i / chunks) + i % chunks * 8), Vector4{0, 0, 0, 0});
 }
 // Order between blocks and between kernels.
 
@@ -1128,6 +1267,7 @@ constexpr int DQ_PAIRS = pairs_each(HEAD_DIM, DQ_COLUMN_WARPS);
 
 static_assert(SCORE_KEYS % 16 == 0 && SCORE_QUERIES % 16 == 0 && DKV_KEYS % 16 == 0 && DQ_ROWS % 16 == 0,
               "whole blocks");
+static_assert(HEAD_DIM == HEAD_DIM_V || !(SCORES_APART || DKV_APART), "halves of the warps have the same to do");
 
 // One column of blocks may end early only if the pairs don't divide evenly.
 constexpr bool DK_EXACT = DK_PAIRS * DKV_COLUMN_WARPS * 16 == HEAD_DIM;
@@ -1136,7 +1276,7 @@ constexpr bool DQ_EXACT = DQ_PAIRS * DQ_COLUMN_WARPS * 16 == HEAD_DIM;
 
 // ---- Shared memory ----------------------------------------------------------------------------------------------------
 
-// k, v: the item's tile, at the end dK and dV. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query].
+// k, v: the item's tile. q, dout, stats: rings of STAGES query tiles. p, ds: [key][query]. trade: what two warps give each other.
 constexpr int K_OFFSET = 0;
 constexpr int V_OFFSET = 8192;
 constexpr int Q_OFFSET = 16384;
@@ -1152,13 +1292,13 @@ static_assert(WORK_OFFSET + 2 * sizeof(Work) == 66688, "the kernel and its budge
 
 // ---- Barriers ---------------------------------------------------------------------------------------------------------
 //
-// Block syncs alone:
-//     top of an item     all of the item before is done
+// Block syncs, but for two warps that trade scores and have a named barrier of their own:
+//     top of an item     the item is visible; the one before is done but for what leaves from registers
 //     top of a step      the query tile's copies are visible; every warp is done with the step before: the stage that is filled
 //                        next, p and ds are free
-//     after scores       p and ds are visible
+//     after scores       p and ds are visible; the trade's memory is free
 //     STAGES == 1 only   after dV and dK: the stage may be filled again, while dQ is computed
-//     end of an item     k and v have been read for the last time; then dK and dV are visible in their place
+//     after a walk       all tiles have been read for the last time
 
 // ---- Roles ------------------------------------------------------------------------------------------------------------
 
@@ -1176,6 +1316,28 @@ struct Step {
     }
     DEVICE Step previous(const Range &tiles) const {
         return tile > tiles.begin ? Step{index - 1, head, tile - 1} : Step{index - 1, head - 1, tiles.end - 1};
+    }
+};
+
+// Apart, the first half of the warps has dV, the second dK.
+DEVICE bool has_dv() { return !DKV_APART || thread_index() / WARP < DKV_WARPS; }
+DEVICE bool has_dk() { return !DKV_APART || thread_index() / WARP >= DKV_WARPS; }
+
+// Where a warp's part of dK and dV goes. It holds nothing in shared memory, where the next item is by then.
+struct Gradients {
+    Rows dk, dv;
+    int key, limit;
+    DEVICE void store(DK &sum_k, DV &sum_v, float scale) const {
+        const int column_warp = uniform(thread_index() / WARP) % DKV_COLUMN_WARPS;
+        if (has_dk()) store_part<DK_EXACT>(dk, sum_k, column_warp * DK_PAIRS * 16, HEAD_DIM, scale);
+        if (has_dv()) store_part<DV_EXACT>(dv, sum_v, column_warp * DV_PAIRS * 16, HEAD_DIM_V, 1.0f);
+    }
+    template <bool EXACT, int M, int N>
+    DEVICE void store_part(const Rows &rows, float (&sum)[M][N][4], int column, int columns, float factor) const {
+        const int real = EXACT ? N * 8 : smaller(N * 8, columns - column);
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            store_accumulator(rows, column, key + m * 16 + lane_index() / 4, limit, flat(sum[m]), factor, real);
     }
 };
 
@@ -1229,57 +1391,65 @@ struct Backward {
         }
     }
 
-    DEVICE void run(const WorkQueue &queue, bool draw) const {
-        DK dk;
-        DV dv;
-        clear(dk);
-        clear(dv);
-        const int count = (tiles.end - tiles.begin) * args.group;
-        if (count > 0) {
-            load_keys();
-            Step step = {0, key_head * args.group, tiles.begin};
-            load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(step, count);
-            for (; step.index < count; step = step.next(tiles)) {
-                cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
-                block_sync();
-                if (step.index > 0) pass_turn(step.previous(tiles));
-                load_ahead<STAGES - 1, STAGES>(step, count);
-                scores(step);
-                block_sync();
-                add_dk_dv(step, dk, dv);
-                add_dq(step);
-            }
-            cp_async_wait<0>();
+    DEVICE int steps() const { return (tiles.end - tiles.begin) * args.group; }
+    DEVICE Step first_step() const { return {0, key_head * args.group, tiles.begin}; }
+
+    // Starts the copies of what the first steps need.
+    DEVICE void load_first() const {
+        if (steps() <= 0) return;
+        load_keys();
+        load_ahead<0, STAGES == 1 ? 1 : STAGES - 1>(first_step(), steps());
+    }
+
+    // All steps. A sync later all tiles are free again.
+    DEVICE void walk(DK &dk, DV &dv) const {
+        const int count = steps();
+        for (Step step = first_step(); step.index < count; step = step.next(tiles)) {
+            cp_async_wait<STAGES == 1 ? 0 : STAGES - 2>();
             block_sync();
-            pass_turn(step.previous(tiles));
+            if (step.index > 0) pass_turn(step.previous(tiles));
+            load_ahead<STAGES - 1, STAGES>(step, count);
+            scores(step);
+            block_sync();
+            add_dk_dv(step, dk, dv);
+            add_dq(step);
         }
-        finish(dk, dv);
-        if (draw) queue.prepare();
+    }
+    // After the sync that follows a walk.
+    DEVICE void pass_last_turn() const {
+        if (steps() > 0) pass_turn({steps() - 1, (key_head + 1) * args.group - 1, tiles.end - 1});
+    }
+
+    DEVICE Gradients gradients() const {
+        const int key = first_key + warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS;
+        return {rows_of(args.dk, s.k_batch, s.k_begin, key_head), rows_of(args.dv, s.k_batch, s.k_begin, key_head), key,
+                s.k_len};
     }
 
   private:
+    // S^T, of K and Q, or dP^T, of V and dO, from this warp's first key and query.
+    template <int COLUMNS, int M, int N>
+    DEVICE void product(float (&c)[M][N][4], u32 keys_tile, u32 queries_tile, int key, int query, int flip = 0) const {
+        clear(c);
+        const RowsOfA<COLUMNS> a = {FragmentAddress<COLUMNS, DOWN>(keys_tile), key};
+        const RowsOfB<COLUMNS> b = {FragmentAddress<COLUMNS, ACROSS>(queries_tile), query, flip};
+        multiply<COLUMNS>(c, a, b);
+        if constexpr (COLUMNS % 16 != 0) multiply_tail<COLUMNS>(c, a, b);
+    }
+
     // P^T and dS^T of one query tile into shared memory.
     DEVICE void scores(const Step &step) const {
-        const int key = warp / SCORE_QUERY_WARPS * SCORE_KEYS, query = warp % SCORE_QUERY_WARPS * SCORE_QUERIES;
-        const int stage = step.stage();
+        const u32 q = shared + Q_OFFSET + step.stage() * Q_BYTES,
+                  dout = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
+        const int place = warp % SCORE_WARPS;
+        const int key = place / SCORE_QUERY_WARPS * SCORE_KEYS;
+        int query = place % SCORE_QUERY_WARPS * PRODUCT_QUERIES;
         Scores p, ds;
-        clear(p);
-        clear(ds);
-        {
-            const RowsOfA<HEAD_DIM> k = {FragmentAddress<HEAD_DIM, DOWN>(shared + K_OFFSET), key};
-            const RowsOfB<HEAD_DIM> q = {FragmentAddress<HEAD_DIM, ACROSS>(shared + Q_OFFSET + stage * Q_BYTES), query};
-            multiply<HEAD_DIM>(p, k, q);
-        }
-        {
-            const RowsOfA<HEAD_DIM_V> v = {FragmentAddress<HEAD_DIM_V, DOWN>(shared + V_OFFSET), key};
-            const RowsOfB<HEAD_DIM_V> dout = {
-                FragmentAddress<HEAD_DIM_V, ACROSS>(shared + DOUT_OFFSET + stage * DOUT_BYTES), query};
-            multiply<HEAD_DIM_V>(ds, v, dout);
-        }
+        product<HEAD_DIM>(p, shared + K_OFFSET, q, key, query);
+        product<HEAD_DIM_V>(ds, shared + V_OFFSET, dout, key, query);
         const int first_query = step.tile * TILE_M;
-        const bool masked = !sees_whole(first_query);
-        weigh(p, ds, shared + STATS_OFFSET + stage * STATS_BYTES + query * 8);
-        if (masked) clear_invisible(p, ds, first_query + query, first_key + key);
+        weigh(p, ds, shared + STATS_OFFSET + step.stage() * STATS_BYTES + query * 8);
+        if (!sees_whole(first_query)) clear_invisible(p, ds, first_query + query, first_key + key);
         put_accumulators<TILE_M>(shared + P_OFFSET, key, query / 8, p, 1.0f);
         put_accumulators<TILE_M>(shared + DS_OFFSET, key, query / 8, ds, 1.0f);
     }
@@ -1333,13 +1503,15 @@ struct Backward {
     DEVICE void add_dk_dv(const Step &step, DK &dk, DV &dv) const {
         const u32 q_tile = shared + Q_OFFSET + step.stage() * Q_BYTES,
                   dout_tile = shared + DOUT_OFFSET + step.stage() * DOUT_BYTES;
-        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        multiply<TILE_M>(
-            dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
-            ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
-        multiply<TILE_M>(
-            dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
-            ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
+        const int key = warp % DKV_WARPS / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
+        if (has_dv())
+            multiply<TILE_M>(
+                dv, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + P_OFFSET), key},
+                ColumnsOfB<HEAD_DIM_V, DV_EXACT>{FragmentAddress<HEAD_DIM_V, DOWN>(dout_tile), column_warp * DV_PAIRS});
+        if (has_dk())
+            multiply<TILE_M>(
+                dk, RowsOfA<TILE_M>{FragmentAddress<TILE_M, DOWN>(shared + DS_OFFSET), key},
+                ColumnsOfB<HEAD_DIM, DK_EXACT>{FragmentAddress<HEAD_DIM, DOWN>(q_tile), column_warp * DK_PAIRS});
     }
 
     // The item's part of dQ of one query tile.
@@ -1384,10 +1556,8 @@ struct Backward {
         for (int m = 0; m < DQ_ROW_BLOCKS; m++)
 #pragma unroll
             for (int n = 0; n < DQ_PAIRS * 2; n++)
-                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS) {
-                    const int group = accumulator_group(m, block + n, row_warp);
-                    reduce_add(tile + accumulator_element(group, 0), dq[m][n]);
-                }
+                if (DQ_EXACT || block + n < DQ_COLUMN_BLOCKS)
+                    add_to_group(tile, accumulator_group(m, block + n, row_warp), dq[m][n]);
     }
 
     DEVICE u32 *turn(const Step &step) const {
@@ -1401,18 +1571,6 @@ struct Backward {
     DEVICE void pass_turn(const Step &step) const {
         if (thread_index() == 0 && s.accumulator_row >= 0) global_release_add(turn(step), 1);
     }
-
-    // dK and dV leave through the tiles of K and V.
-    DEVICE void finish(const DK &dk, const DV &dv) const {
-        const int key = warp / DKV_COLUMN_WARPS * DKV_KEYS, column_warp = warp % DKV_COLUMN_WARPS;
-        put_accumulators<HEAD_DIM>(shared + K_OFFSET, key, column_warp * DK_PAIRS * 2, dk, args.scale);
-        put_accumulators<HEAD_DIM_V>(shared + V_OFFSET, key, column_warp * DV_PAIRS * 2, dv, 1.0f);
-        block_sync();
-        store_tile<TILE_N, HEAD_DIM, THREADS>(rows_of(args.dk, s.k_batch, s.k_begin, key_head), shared + K_OFFSET,
-                                              first_key, s.k_len, thread_index());
-        store_tile<TILE_N, HEAD_DIM_V, THREADS>(rows_of(args.dv, s.k_batch, s.k_begin, key_head), shared + V_OFFSET,
-                                                first_key, s.k_len, thread_index());
-    }
 };
 
 // ---- Entry ------------------------------------------------------------------------------------------------------------
@@ -1423,13 +1581,25 @@ KERNEL(THREADS, BLOCKS_PER_SM) vf_bwd_sm80_d64_bf16_deterministic(PARAMETER Back
     // A row of queries brings q and dO and takes dQ, for every query head of the group.
     const float row_bytes = static_cast<float>(HEAD_DIM * 6 + HEAD_DIM_V * 2) * static_cast<float>(args.group);
     WorkQueue queue(args.schedule, shared_pointer<Work>(WORK_OFFSET), args.heads / args.group, 1, row_bytes);
-    for (;;) {
-        const Work &work = queue.next();
-        if (!work.more) break;
-        const int head = uniform(work.head);
-        for (int i = 0; i < queue.chunk; i++) {
-            if (i > 0) block_sync();
-            Backward(args, work, head + i).run(queue, i == queue.chunk - 1);
+    const Work *work = &queue.next();
+    int head = 0;  // in the item's chunk
+    if (work->more) Backward(args, *work, uniform(work->head)).load_first();
+    while (work->more) {
+        const Backward part(args, *work, uniform(work->head) + head);
+        DK dk;
+        clear(dk);
+        DV &dv = dk;  // a warp has one of them
+        part.walk(dk, dv);
+        const Gradients gradients = part.gradients();
+        block_sync();
+        part.pass_last_turn();
+        if (++head == queue.chunk) {
+            queue.prepare();
+            work = &queue.next();
+            head = 0;
         }
+        // Copies are under way while the item after the next is drawn and gradients leave.
+        if (work->more) Backward(args, *work, uniform(work->head) + head).load_first();
+        gradients.store(dk, dv, args.scale);
     }
 }

@@ -1256,11 +1256,6 @@ template <int N> struct Ring {
         slot = slot + 1 == N ? 0 : slot + 1;
         parity ^= slot == 0 ? 1 : 0;
     }
-    DEVICE Ring next() const {
-        Ring ring = *this;
-        ring.advance();
-        return ring;
-    }
 };
 
 // The same in one register, for who has few.
@@ -1444,6 +1439,14 @@ DEVICE int accumulator_group(int row_block, int column_block, int row_warp) {
 // Index of element i of this lane in a group.
 DEVICE int accumulator_element(int group, int i) {
     return (group * WARP + lane_index()) * 4 + i;  // one vector of four
+}
+// A lane's four elements of a group.
+DEVICE void add_to_group(float *tile, int group, const float (&v)[4]) {
+    reduce_add(tile + accumulator_element(group, 0), v);
+}
+DEVICE void load_group(const float *tile, int group, float (&v)[4]) {
+    const Float4 whole = load(reinterpret_cast<const Float4 *>(tile + accumulator_element(group, 0)));
+    v[0] = whole.x, v[1] = whole.y, v[2] = whole.z, v[3] = whole.w;
 }
 // The tile of (head, row block).
 DEVICE float *accumulator_tile(u64 base, int head, i64 rows, i64 first_row, int block) {
@@ -1713,7 +1716,7 @@ struct Walk {
 //     full        1 arrival: the loader's, with the bytes of the copy; of dS (and P) one per warp that makes it; of pieces the scheduler's
 //     empty       one arrival per warp that reads: compute warps for q, dout and v (with rings of its own, a group's), dQ warps for k and dS
 //                 (compute warps are done with k when dS is there; with their own rows of dS when they make the next), for pieces all of them, the
-//                 loader, the turn taker and the turn passer. Wide heads: the second group's for v, all for dS and P. Alternating groups of pairs:
+//                 loader, the turn taker and the turn passer. Wide heads: the second group's for v, all for dS and P. Alternating groups:
 //                 all for dS, whose rows the other group may be next to write
 //     turn, added the dQ warps and the thread on the other side, so that neither can be two phases ahead: it is this block's turn; the
 //                 additions of this block have been issued
@@ -1744,7 +1747,7 @@ struct Barriers {
         init_ring(dout_full(0), dout_empty(0), DOUT_STAGES, 1, CLUSTER * COMPUTE_WARPS);
         init_ring(k_full(0), k_empty(0), K_SLOTS, 1, 4);
         init_ring(v_full(0), v_empty(0), V_STAGES, 1, COMPUTE_WARPS);
-        init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, CLUSTER * 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
+        init_ring(ds_full(0), ds_empty(0), DS_STAGES, COMPUTE_WARPS, 4 + (ALTERNATE ? COMPUTE_WARPS : 0));
         init_ring(piece_full(0), piece_empty(0), PIECE_SLOTS, 1, COMPUTE_WARPS + 4 + 3);
         init_ring(turn(0), added(0), TURN_STAGES, 5, 5);
         mbarrier_init(request(), 1);
@@ -1753,8 +1756,8 @@ struct Barriers {
 };
 
 // An arrival of a warp on this barrier of all blocks that share the piece: a buffer is handed back to each that fills it.
-DEVICE void arrive_everywhere(u32 barrier, bool really = true) {
-    arrive(barrier, really);
+DEVICE void arrive_everywhere(u32 barrier) {
+    arrive(barrier);
 }
 
 
@@ -2208,7 +2211,7 @@ struct Compute {
   private:
     // The newest dK, if there is one, is complete.
     DEVICE void release_dk(int q, bool any) const {
-        arrive_everywhere(barriers.q_empty(q), any);
+        arrive(barriers.q_empty(q), any);
     }
     DEVICE const Piece &piece() const { return piece_slot(piece_ring.slot); }
     DEVICE int part() const {
@@ -2282,7 +2285,7 @@ struct Compute {
         if constexpr (!LAST) walk.advance(piece(), part() * GROUP_ROWS);
         wgmma_wait<LAST ? 0 : 1>();  // dV and the next S are complete
         pin_fragments(p);
-        arrive_everywhere(barriers.dout_empty(dout_ring.slot));
+        arrive(barriers.dout_empty(dout_ring.slot));
         dout_ring.advance();
         if constexpr (!LAST) {
             pin(s);

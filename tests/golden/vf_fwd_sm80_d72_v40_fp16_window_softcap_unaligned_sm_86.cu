@@ -974,17 +974,19 @@ template <int M, int N> struct AccumulatorsAsA {
     }
 };
 
-// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`.
+// B operand stored as [n][k]. pair: two blocks of 8 columns of C, of which there are `blocks`. flip: that bit of the row is turned over, so that
+// halves of rows change places.
 template <int COLUMNS> struct RowsOfB {
     FragmentAddress<COLUMNS, ACROSS> address;
-    int row;
+    int row, flip = 0;
     DEVICE int blocks(int wanted) const { return wanted; }
-    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(row + pair * 16, step)); }
+    DEVICE int at(int offset) const { return (row + offset) ^ flip; }
+    DEVICE void load(u32 (&b)[4], int pair, int step) const { ldmatrix_x4(b, address.at(at(pair * 16), step)); }
     DEVICE void load_single(u32 (&b)[4], int pair, int step) const {
-        ldmatrix_x2(b[0], b[1], address.at(row + pair * 16, step));
+        ldmatrix_x2(b[0], b[1], address.at(at(pair * 16), step));
     }
     // The first 8 of 16 contraction columns, for block n.
-    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(row + n * 8, step)); }
+    DEVICE void load_half(u32 &b, int n, int step) const { ldmatrix_x1(b, address.at(at(n * 8), step)); }
 };
 // B operand stored as [k][n], from column 16 * first_pair on. EXACT: all of the blocks asked for are there; else columns may end earlier,
 // as they do for the last warp when warps share a row whose pairs don't divide evenly.
@@ -1142,21 +1144,21 @@ DEVICE void clear_rows(const Rows &target, int first, int limit, int thread) {
             store_chunk(target.row(first + i / CHUNKS) + i % CHUNKS * 8, Vector4{0, 0, 0, 0});
 }
 
-// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h]. Blocks past
-// the last column are left out.
+// Puts a warp's accumulators, rounded, into a tile at (row, 8 * block), after multiplying row g + 8 h of block m by factor[m][h].
 template <int COLUMNS, int M, int N>
 DEVICE void put_accumulators(u32 tile, u32 row, u32 block, const float (&c)[M][N][4], const float (&factor)[M][2]) {
+    const auto low = [&](int m, int n) { return pack(c[m][n][0] * factor[m][0], c[m][n][1] * factor[m][0]); };
+    const auto high = [&](int m, int n) { return pack(c[m][n][2] * factor[m][1], c[m][n][3] * factor[m][1]); };
+    constexpr int PAIRS = 0;
     using Tile = SharedTile<COLUMNS>;
     const u32 g = static_cast<u32>(lane_index()) / 4, t = static_cast<u32>(lane_index()) % 4;
 #pragma unroll
     for (int m = 0; m < M; m++) {
         const u32 r = row + m * 16 + g;
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            const float(&v)[4] = c[m][n];
-            if (block + n >= Tile::CHUNKS) continue;
-            store_shared(tile + Tile::offset(r, block + n) + 4 * t, pack(v[0] * factor[m][0], v[1] * factor[m][0]));
-            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, pack(v[2] * factor[m][1], v[3] * factor[m][1]));
+        for (int n = 2 * PAIRS; n < N; n++) {
+            store_shared(tile + Tile::offset(r, block + n) + 4 * t, low(m, n));
+            store_shared(tile + Tile::offset(r + 8, block + n) + 4 * t, high(m, n));
         }
     }
 }

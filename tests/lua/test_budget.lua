@@ -164,8 +164,9 @@ test("bwd_sm90: what is accepted fits a block of 512 threads, what is refused sa
     assert(facts.shared_bytes <= r.target.shared_per_block)
     equal(2 * facts.compute_registers + facts.dq_registers + facts.helper_registers, 4 * facts.registers)
     assert(facts.wide or (r.head_dim + r.head_dim_v) // 2 + 48 < facts.compute_registers)
-    equal(facts.cluster, (r.tile_n == 256 or r.tile_n == 128 and math.max(r.head_dim, r.head_dim_v) > 128) and 2 or 1)
-    assert(not r.group_buffers or not facts.wide and facts.cluster == 1)
+    equal(facts.cluster, r.tile_n == 128 and math.max(r.head_dim, r.head_dim_v) > 128 and 2 or 1)
+    assert(not facts.wide or facts.cluster == 2 or r.tile_n == 64)
+    assert(not r.group_buffers or not facts.wide)
     equal(facts.slot_keys, (r.group_buffers or facts.wide) and 64 or 128)
     for _, map in ipairs(facts.maps) do
       equal(map.rows, (map.operand == "k" or map.operand == "v") and facts.slot_keys or r.tile_m)
@@ -184,6 +185,7 @@ test("bwd_sm90: needs wgmma, and its own tiles", function()
   for changes, part in pairs {
     [{ arch = "sm_80", tile_n = 128 }] = "sm_90a",
     [{ arch = "sm_90a", tile_n = 96 }] = "tile_n 128",
+    [{ arch = "sm_90a", tile_n = 256 }] = "tile_n 128",
     [{ arch = "sm_90a", tile_n = 128, tile_m = 128 }] = "tile_m is 64",
   } do
     local facts, sentence = budget.bwd_sm90(request(changes))

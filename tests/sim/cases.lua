@@ -60,18 +60,29 @@ local function shapes(roll, seed, helpers, piece, mask)
     { name = "keep", seqlens_q = { 50, 33 }, seqused_q = { 44, roll(0, 33) }, rows_q = 90, fill = "keep" },
     { name = "batched", seqlens_q = times(3, 50), seqlens_k = times(3, 70), seqused_k = { roll(0, 70), 70, 33 }, batched = true,
       heads_q = 2 },
+    -- Rows of dlse so far apart that one too many is outside.
     { name = "strides", seqlens_q = { 40, 30 }, seqlens_k = { 70, 31 }, heads_q = 2, heads_k = 1, dlse = true,
-      strides = { o = "-", lse = "3,1", dlse = "5,1", dv = "-" } },
+      strides = { o = "-", lse = "3,1", dlse = "1200,1", dv = "-" } },
     { name = "random", seqlens_q = times(3, function() return roll(0, 130) end), seqlens_k = times(3, function() return roll(0, 200) end),
       heads_q = 2, heads_k = 1, int64_lengths = true },
   }
   if helpers then -- several query tiles of several first key tiles: who only passes word of them may fall behind
     for _ = 1, 2 do out[#out + 1] = { name = "lagging", seqlens_q = { 160 }, seqlens_k = { 140 }, heads_q = 5 } end
     -- So many query heads to a key head that key tiles add to dQ in the other order (templates/bwd_sm90.cu, ascending).
-    out[#out + 1] = { name = "many-heads", seqlens_q = { 150, 20 }, seqlens_k = { 300, 70 }, heads_q = 4, heads_k = 1 }
+    out[#out + 1] = { name = "many-heads", seqlens_q = { 150, 20 }, seqlens_k = { 256, 70 }, heads_q = 4, heads_k = 1 }
     if mask == "causal" then -- and so many key heads that the last ones do
-      out[#out + 1] = { name = "heads-apart", seqlens_q = { 200, 20 }, seqlens_k = { 280, 70 }, heads_q = 8, heads_k = 8 }
+      -- A diagonal that ends a query tile's keys where a key tile ends.
+      out[#out + 1] = { name = "heads-apart", seqlens_q = { 216, 20 }, seqlens_k = { 280, 70 }, heads_q = 8, heads_k = 8 }
     end
+    -- Keys whose weights are all too small for fp16.
+    out[#out + 1] = { name = "tiny", seqlens_q = { 64 }, seqlens_k = { 128 }, input_scale = 6, backward_of = "bf16" }
+  end
+  if mask == "window" then
+    -- The last query sees keys up to a tile's end; the last query tile, were there any, keys behind the last.
+    out[#out + 1] = { name = "right-edge", seqlens_q = { 70 }, seqlens_k = { 148 }, window = "60,-20" }
+    out[#out + 1] = { name = "beyond", seqlens_q = { 70 }, seqlens_k = { 148 }, window = "-6,30" }
+    -- The first query tile sees all keys, later ones do not.
+    out[#out + 1] = { name = "left-edge", seqlens_q = { 200 }, seqlens_k = { 64 }, window = "30,1000" }
   end
   if piece then -- pieces that blocks share, then one that is one block's; heads that are left over
     local function add(name, q, k, heads_q, heads_k)
@@ -89,6 +100,9 @@ local function shapes(roll, seed, helpers, piece, mask)
     local count = piece and 60 or helpers and 30 or 16 -- and so many that several pairs of heads do
     out[#out + 1] = { name = "crowd", seqlens_q = times(count, function() return roll(0, 3) * 4 end),
       seqlens_k = times(count, function() return roll(0, 2) * 5 end), heads_q = piece and 4 or 8, heads_k = 4 }
+    if helpers and mask == "causal" then -- so many heads that more ascend than travel in half of the items
+      out[#out + 1] = { name = "crowd-of-heads", seqlens_q = times(10, 4), seqlens_k = times(10, 5), heads_q = 18, heads_k = 18 }
+    end
     -- More sequences than the schedule kernel has threads.
     out[#out + 1] = { name = "many", seqlens_q = times(1100, function() return roll(1, 60) == 1 and roll(1, 40) or 0 end),
       seqlens_k = times(1100, function() return roll(0, 2) == 0 and 0 or roll(1, 40) end), no_lse = true, forward = true }

@@ -8,7 +8,8 @@
 -- by itself with each fault whose place it comes to (planted.h). The others are planted and compiled one at a time.
 --
 -- Prints what is missed, and what equivalents.txt says nobody can find, with its reason. The last line: found / planted, without the latter
--- and what does not compile. Fails below 95 %, a part below 85 %.
+-- and what does not compile. Fails below 95 %, a part below 85 %. To miss a fault takes a hundred times as long as to find one: those that
+-- missed.txt says a run of all has missed are tried again by runs of all alone; in others they count as missed.
 -- JOBS= processes (2), SIM= and WORK= as suite.lua has them; LIST=1 prints how each one was found.
 
 package.path = "./?.lua;" .. package.path
@@ -21,25 +22,25 @@ local cases = require "tests.sim.cases"
 local variants = require "tests.sim.variants"
 local widths = require "tests.sim.widths"
 
-local VARIANTS = { 5, 2, 1 } -- of each seed, so many variants
+local VARIANTS = { 5, 2, 1 } -- of each seed, so many variants of a pass
 local ENOUGH, ENOUGH_OF_A_PART = 0.95, 0.85 -- a part is a small sample
 local LONGEST = 10 -- seconds of a core for the problems of a seed, a loop without accesses or waits
 local TURNS = 1000000 -- steps of a warp in a launch; the suite has launches of more than 200,000
 local SIGXCPU = 24
-local EQUIVALENTS = "tests/sim/equivalents.txt"
+local EQUIVALENTS, MISSED = "tests/sim/equivalents.txt", "tests/sim/missed.txt"
 local SIM = os.getenv("SIM") or "build/varflash-sim"
 local WORK = os.getenv("WORK") or "build/sim" -- of a worker its own
 local JOBS = tonumber(os.getenv("JOBS")) or 2
 
--- "templates/x.cu | what stands there | the change" -> why nobody can find it.
-local function read_equivalents()
+-- "templates/x.cu | what stands there | the change" -> why nobody can find it, or nobody has.
+local function read_reasons(path)
   local out = {}
-  for line in (runner.read_file(EQUIVALENTS) or ""):gmatch("[^\n]+") do
+  for line in (runner.read_file(path) or ""):gmatch("[^\n]+") do
     local key, reason = line:match("^(templates/.-)%s+:: (.+)$")
     if key then
       out[key] = reason
     elseif not line:match("^#") then
-      error(("%s: '%s' is not TEMPLATE | PLACE | CHANGE :: REASON"):format(EQUIVALENTS, line), 0)
+      error(("%s: '%s' is not TEMPLATE | PLACE | CHANGE :: REASON"):format(path, line), 0)
     end
   end
   return out
@@ -57,9 +58,8 @@ end
 local kernels = {}   -- variant -> { spec, pass, text, includes = template path -> true }
 local originals = {} -- template path -> text, as it stood when the run began
 
--- A program that tests one kernel stands for a variant of one pass. It comes second: most faults show in the first problems of any variant.
-local subjects = table.move(variants.list, 1, #variants.list, 1, {})
-table.insert(subjects, 2, { name = "test_schedule", kernel = "kernel=schedule arch=sm_90a" })
+-- A program that tests one kernel stands for a variant of one pass.
+local subjects = { { name = "test_schedule", kernel = "kernel=schedule arch=sm_90a" }, table.unpack(variants.list) }
 
 for _, variant in ipairs(subjects) do
   kernels[variant] = variant.kernel and { { spec = variant.kernel, pass = "alone" } } or variant.knobs.fwd and suite.kernels(variant) or {}
@@ -188,10 +188,27 @@ local function wanted(place, left, tries, most)
   local out = {}
   for number in pairs(left) do
     local tried = tries[number]
-    if place.has[number] and not (tried and (tried[place] or tried.count >= most)) then out[#out + 1] = number end
+    if place.has[number] and not (tried and (tried[place] or tried[place.pass] >= most)) then out[#out + 1] = number end
   end
   table.sort(out)
   return out
+end
+
+-- The place to try next, and its items, or nil. One that has at least half of what any has, from the list's two ends in turns: the first
+-- are fast, and the next is to be another kind of kernel. Before all a program that tests a kernel alone, which is faster still.
+local function next_place(places, left, tries, seed, most, turn)
+  local lists, most_left = {}, 0
+  for i, place in ipairs(places) do
+    lists[i] = is_tried(place.variant, place.pass, seed) and wanted(place, left, tries, most) or {}
+    most_left = math.max(most_left, #lists[i])
+    if place.pass == "alone" and #lists[i] > 0 then return place, lists[i] end
+  end
+  if most_left == 0 then return nil end
+  local first, last, step = 1, #places, 1
+  if turn % 2 == 0 then first, last, step = last, first, -1 end
+  for i = first, last, step do
+    if 2 * #lists[i] >= most_left then return places[i], lists[i] end
+  end
 end
 
 -- All items, by the numbers of their switches: done(item, seed, how, where); seed nil: not found.
@@ -204,25 +221,17 @@ local function try_switched(items, done)
   for number, item in pairs(items) do left[number] = item end
   for seed, most in ipairs(VARIANTS) do
     local tries = {}
-    while true do
-      -- The first place that has at least half of what any has: the first of the list are fast.
-      local best, numbers, most_left = nil, nil, 0
-      for _, place in ipairs(places) do
-        place.wanted = is_tried(place.variant, place.pass, seed) and wanted(place, left, tries, most) or {}
-        most_left = math.max(most_left, #place.wanted)
-      end
-      for _, place in ipairs(places) do
-        if not best and most_left > 0 and 2 * #place.wanted >= most_left then best, numbers = place, place.wanted end
-      end
-      if not best then break end
-      local reached = run_switched(root, best, seed, numbers, function(number, how, problem)
-        done(left[number], seed, how, ("%s of %s"):format(problem, best.variant.name))
+    for turn = 1, math.maxinteger do
+      local place, numbers = next_place(places, left, tries, seed, most, turn)
+      if not place then break end
+      local reached = run_switched(root, place, seed, numbers, function(number, how, problem)
+        done(left[number], seed, how, ("%s of %s"):format(problem, place.variant.name))
         left[number] = nil
       end)
       for _, number in ipairs(numbers) do
-        local tried = tries[number] or { count = 0 }
+        local tried = tries[number] or { fwd = 0, bwd = 0, check = 0, alone = 0 }
         tries[number] = tried
-        tried[best], tried.count = true, tried.count + (reached[number] and 1 or 0)
+        tried[place], tried[place.pass] = true, tried[place.pass] + (reached[number] and 1 or 0)
       end
     end
   end
@@ -238,9 +247,11 @@ end
 -- How a fault that stands in `root` is found at the places in question: the seed and in a word and where, or nil and why not.
 local function run_all(root, places)
   for seed, most in ipairs(VARIANTS) do
-    for i = 1, math.min(most, #places) do
-      local variant, pass = places[i].variant, places[i].pass
-      if is_tried(variant, pass, seed) then
+    local tried = { fwd = 0, bwd = 0, check = 0, alone = 0 }
+    for i, place in ipairs(places) do
+      local variant, pass = place.variant, place.pass
+      if is_tried(variant, pass, seed) and tried[pass] < most then
+        tried[pass] = tried[pass] + 1
         -- Most likely the first problems show the fault: then what is compiled fast is best.
         local command = command_of(variant, pass, seed, seed == 1 and i == 1)
         local how, problem = verdict(run(root, command, {}, ("ulimit -St %d; "):format(LONGEST)))
@@ -325,7 +336,7 @@ end
 
 -- A line for each of a worker's: "MUTANT<tab>seed<tab>how<tab>where<tab>path:line<tab>key".
 local function worker(share, only, index, count)
-  local equivalents, switched, alone = read_equivalents(), {}, {}
+  local equivalents, known, switched, alone = read_reasons(EQUIVALENTS), share > 1 and read_reasons(MISSED) or {}, {}, {}
   local function done(item, seed, how, where)
     print(table.concat({ "MUTANT", seed or "-", how, where or "-", ("%s:%d"):format(item.path, item.mutant.line), item.key }, "\t"))
     io.stdout:flush()
@@ -333,6 +344,8 @@ local function worker(share, only, index, count)
   for number, item in ipairs(part_of(planted(share, only), index, count)) do
     if equivalents[item.key] then
       done(item, nil, "equivalent")
+    elseif known[item.key] then
+      done(item, nil, "missed")
     elseif item.mutant.switch then
       switched[number] = item
     else
@@ -363,7 +376,7 @@ local function main(share, what)
       share, only or "", index, parts or JOBS)
   end
   local found, missed, other, seeds, ways, equivalent, failed = 0, 0, {}, {}, {}, 0, false
-  local equivalents, used = read_equivalents(), {}
+  local equivalents, known, used = read_reasons(EQUIVALENTS), read_reasons(MISSED), {}
   local workers = assert(io.popen(table.concat(commands, " ") .. " wait"))
   for line in workers:lines() do
     local seed, how, where, place, key = line:match("^MUTANT\t([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$")
@@ -374,13 +387,14 @@ local function main(share, what)
       found = found + 1
       count_up(seeds, "seed " .. seed)
       count_up(ways, how)
+      if known[key] then print(("%s: found, as %s: %s"):format(MISSED, how, key)) end
       if os.getenv("LIST") then print(("seed %s\t%s\t%s\t%s"):format(seed, how, where, key)) end
     elseif how == "equivalent" then
       equivalent, used[key] = equivalent + 1, true
       print(("equivalent %s: %s: %s"):format(place, key:match("^.- | (.*)$"), equivalents[key]))
     elseif how == "missed" then
-      missed = missed + 1
-      print(("MISSED %s: %s"):format(place, key))
+      missed, used[key] = missed + 1, true
+      print(("MISSED %s: %s: %s"):format(place, key:match("^.- | (.*)$"), known[key] or "new"))
       io.stdout:flush()
     else
       count_up(other, how)
@@ -388,8 +402,10 @@ local function main(share, what)
   end
   workers:close()
   if share == 1 and not what then
-    for key in pairs(equivalents) do
-      if not used[key] then print(("%s: nothing planted is '%s'"):format(EQUIVALENTS, key)) end
+    for path, reasons in pairs { [EQUIVALENTS] = equivalents, [MISSED] = known } do
+      for key in pairs(reasons) do
+        if not used[key] then print(("%s: nothing planted is '%s'"):format(path, key)) end
+      end
     end
   end
   print("needed: " .. text_of(seeds))

@@ -17,6 +17,9 @@ end
 add("window-72-40-softcap-fp16", 80, { head_dim = 72, head_dim_v = 40, dtype = "fp16", mask = "window", softcap = true },
   "family=sm80 tile_m=32 tile_n=48 warps=2 stages=3 q_registers=0 blocks_per_sm=1",
   "family=sm80 tile_m=32 tile_n=32 warps=2 stages=2 blocks_per_sm=1")
+add("full-24-16-many-warps", 90, { head_dim = 24, head_dim_v = 16 },
+  "family=sm80 tile_m=128 tile_n=32 warps=8 stages=2 q_registers=0 blocks_per_sm=1",
+  "family=sm80 tile_m=64 tile_n=64 warps=8 stages=2 blocks_per_sm=1")
 add("causal-64-deterministic", 90, { head_dim = 64, mask = "causal", deterministic = true },
   "family=sm80 tile_m=64 tile_n=32 warps=2 stages=1 q_registers=1 blocks_per_sm=2",
   "family=sm80 tile_m=32 tile_n=64 warps=4 stages=1 blocks_per_sm=1")
@@ -36,9 +39,6 @@ add("full-8-unaligned-softcap-deterministic", 90,
 add("causal-128-fp16", 80, { head_dim = 128, dtype = "fp16", mask = "causal" },
   "family=sm80 tile_m=64 tile_n=48 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
   "family=sm80 tile_m=64 tile_n=64 warps=8 stages=1 blocks_per_sm=1")
-add("full-24-16-many-warps", 90, { head_dim = 24, head_dim_v = 16 },
-  "family=sm80 tile_m=128 tile_n=32 warps=8 stages=2 q_registers=0 blocks_per_sm=1",
-  "family=sm80 tile_m=64 tile_n=64 warps=8 stages=2 blocks_per_sm=1")
 add("window-64-deterministic", 90, { head_dim = 64, mask = "window", deterministic = true },
   "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=2 blocks_per_sm=1")
@@ -81,34 +81,29 @@ add("hopper-128-40-softcap", 90, { head_dim = 128, head_dim_v = 40, softcap = tr
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=64 stages=3 dout_stages=3")
 -- Two blocks to a piece of the backward.
-add("pair-64", 90, { head_dim = 64 },
-  "family=sm80 tile_m=64 tile_n=64 warps=4 stages=2 q_registers=0 blocks_per_sm=1",
-  "family=sm90 tile_m=64 tile_n=256 stages=2 dout_stages=2 alternate=1")
-add("pair-128-causal-fp16", 90, { head_dim = 128, dtype = "fp16", mask = "causal" },
-  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
-  "family=sm90 tile_m=64 tile_n=256 stages=2 dout_stages=2")
 add("pair-256-window", 90, { head_dim = 256, mask = "window", deterministic = true },
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
 add("pair-192-128-causal", 90, { head_dim = 192, head_dim_v = 128, mask = "causal" },
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2")
-add("pair-216-72", 90, { head_dim = 216, head_dim_v = 72 },
-  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
-  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
 add("alternate-128-window", 90, { head_dim = 128, mask = "window" },
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2 alternate=1")
 -- Buffers of a compute warpgroup's own.
-add("buffers-64-causal", 90, { head_dim = 64, mask = "causal" },
-  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
-  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=3 alternate=1 group_buffers=1")
 add("buffers-128-fp16", 90, { head_dim = 128, dtype = "fp16" },
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=2 alternate=1 group_buffers=1")
 add("buffers-96-40-window", 90, { head_dim = 96, head_dim_v = 40, mask = "window" },
   "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
   "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=2 alternate=1 group_buffers=1")
+add("buffers-64-causal", 90, { head_dim = 64, mask = "causal" },
+  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=3 dout_stages=3 alternate=1 group_buffers=1")
+-- Mutants begin at both ends of the list, where variants differ most.
+add("pair-216-72", 90, { head_dim = 216, head_dim_v = 72 },
+  "family=sm80 tile_m=64 tile_n=32 warps=4 stages=1 q_registers=0 blocks_per_sm=1",
+  "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1")
 add("rows-64", 80, { head_dim = 64 })
 add("rows-128-causal", 80, { head_dim = 128, mask = "causal" })
 

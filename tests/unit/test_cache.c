@@ -203,16 +203,23 @@ START_TEST(damage_is_mended_by_the_next_write) {
 }
 END_TEST
 
+// Of another text, of another architecture, with other options.
 START_TEST(another_kernels_entry) {
-    set_up();
-    char other_path[2 * UNIT_PATH_SIZE];
-    struct cache_key other = make_key("other");
-    snprintf(other_path, sizeof other_path, "%s/%s-%d.vfk", folder, other.name, MAKER);
-    put(cache, &other, "form=cubin\n", "x", 1);
-    ck_assert_int_eq(rename(other_path, entry_path), 0);
-    expect_miss("belongs to another kernel");
-    cache_key_free(&other);
-    tear_down();
+    static const char *const others[][2] = {
+        {"other", IDENTITY}, {"source", "arch=sm_80 options=-x"}, {"source", "arch=sm_90a options=-y"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++) {
+        set_up();
+        char other_path[2 * UNIT_PATH_SIZE];
+        struct cache_key other;
+        unit_ok(cache_key_make(others[i][0], strlen(others[i][0]), others[i][1], &other));
+        other.maker = MAKER;
+        snprintf(other_path, sizeof other_path, "%s/%s-%d.vfk", folder, other.name, MAKER);
+        put(cache, &other, "form=cubin\n", "x", 1);
+        ck_assert_int_eq(rename(other_path, entry_path), 0);
+        expect_miss("belongs to another kernel");
+        cache_key_free(&other);
+        tear_down();
+    }
 }
 END_TEST
 

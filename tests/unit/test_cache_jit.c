@@ -2,7 +2,9 @@
 // cold, processes that are killed, damage, processes that have no compiler.
 #include <dirent.h>
 #include <elf.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -10,7 +12,8 @@
 #include "stub_context.h"
 
 #define PROCESSES 32
-#define KILLS 8  // of a process that compiles; test_cache_race.c kills writers
+#define THREADS 4  // of each of them
+#define KILLS 8    // of a process that compiles; test_cache_race.c kills writers
 
 static struct cuda_api driver;
 static struct unit_log log_lines;
@@ -80,13 +83,40 @@ static int work(void) {
     return status || log_lines.lines ? -1 : compiled;
 }
 
+static void *prepare_in_thread(void *context) {
+    static atomic_uint count;
+    const vf_forward_args forward = sample_forward(stub_first);
+    const vf_backward_args backward = sample_backward(stub_first);
+    const bool first = atomic_fetch_add(&count, 1) % 2;
+    const vf_status status = first ? vf_prepare_forward(context, &forward) : vf_prepare_backward(context, &backward);
+    return status ? context : NULL;
+}
+
+// The same of a process whose threads want the same kernels and different ones.
+static int work_in_threads(void) {
+    pthread_t threads[THREADS];
+    vf_context *context = open_real();
+    bool good = true;
+    stub_push(stub_context(0));  // the stub's stack is every thread's
+    for (int i = 0; i < THREADS; i++) good &= !pthread_create(&threads[i], NULL, prepare_in_thread, context);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed = NULL;
+        good &= !pthread_join(threads[i], &failed) && !failed;
+    }
+    stub_pop();
+    const int compiled = (int)vf_dev_count(context).compiled;
+    good &= !log_lines.lines;
+    vf_close(context);
+    return good ? compiled : -1;
+}
+
 START_TEST(many_processes_compile_each_kernel_once) {
     stub_set_up();
     if (!has_compiler()) return;
     pid_t children[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         children[i] = fork();
-        if (!children[i]) _exit(work() & 0xff);
+        if (!children[i]) _exit(work_in_threads() & 0xff);
     }
     int compiled = 0;
     for (int i = 0; i < PROCESSES; i++) {

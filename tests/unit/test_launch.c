@@ -278,7 +278,7 @@ START_TEST(grids_are_whole_clusters) {
 }
 END_TEST
 
-// Two blocks share a piece of 256 keys: there are at most 5 pieces of 4 heads.
+// Two blocks share a piece of 128 keys of a wide head: there are at most 5 pieces of 4 heads.
 START_TEST(a_kernel_of_pairs) {
     static const struct {
         int multiprocessors;
@@ -290,7 +290,11 @@ START_TEST(a_kernel_of_pairs) {
         stub.multiprocessors = cases[i].multiprocessors;
         vf_context *context = stub_open();
         vf_backward_args args = sample_backward(stub_first);
-        unit_ok(vf_dev_force(context, NULL, "family=sm90 tile_m=64 tile_n=256 stages=2 dout_stages=1"));
+        args.q = sample_operand(stub_first, SAMPLE_ROWS_Q, SAMPLE_HEADS_Q, 192);
+        args.k = sample_operand(stub_first, SAMPLE_ROWS_K, SAMPLE_HEADS_K, 192);
+        args.dq = sample_operand(stub_first, SAMPLE_ROWS_Q, SAMPLE_HEADS_Q, 192);
+        args.dk = sample_operand(stub_first, SAMPLE_ROWS_K, SAMPLE_HEADS_K, 192);
+        unit_ok(vf_dev_force(context, NULL, "family=sm90 tile_m=64 tile_n=128 stages=2 dout_stages=1"));
         unit_ok(vf_backward(context, &args));
         const struct stub_launch *last = &stub.launches[stub.launch_count - 1];
         starts_with(last->entry, "vf_bwd_sm90");

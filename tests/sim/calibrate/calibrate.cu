@@ -23,7 +23,7 @@ struct Calibrate : Bench {
 
     DEVICE void warp() const {
         const u32 x = static_cast<u32>(thread) * 2654435761u;
-        const int at = thread * 12;
+        const int at = thread * 13;
         put(at, shuffle(x, 5));
         put(at + 1, shuffle_xor(x, 3));
         put(at + 2, shuffle_up(x, 2));
@@ -36,6 +36,7 @@ struct Calibrate : Bench {
         put(at + 9, static_cast<u32>(max3(whole(thread), whole(thread + 1), whole(thread + 2))));
         put(at + 10, opaque(x));
         put(at + 11, static_cast<u32>(float_to_signed(number(thread))));
+        put(at + 12, min3_u16x2(x, x * 5, x * 11));
     }
     DEVICE void exact() const {
         const float a = number(thread), b = number((thread * 5 + 3) % THREADS);

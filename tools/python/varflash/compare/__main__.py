@@ -42,18 +42,17 @@ def arguments():
     unknown = [name for name in options.peers.split(",") if name not in PEERS]
     if unknown:
         parser.error(f"peers: {', '.join(unknown)} is not one of {', '.join(PEERS)}")
-    for path in (options.json, options.html):  # said now, not after minutes of measuring
-        folder = os.path.dirname(path or "") or "."
-        if not os.access(folder, os.W_OK) and path != "-":
-            parser.error(f"{path} cannot be written")
     try:
         chosen = suite(options.suite) if options.suite else [Problem(options)]
     except ValueError as error:
         parser.error(str(error))
-    wanted = [problem for problem in chosen if any(text in problem.name for text in options.filter.split(","))]
-    if not wanted:
-        parser.error(f"filter: no problem's name contains '{options.filter}'")
-    return options, wanted
+    chosen = [problem for problem in chosen if any(text in problem.name for text in options.filter.split(","))]
+    if not chosen:
+        parser.error(f"filter: no problem's name has {options.filter}")
+    for path in (options.json, options.html):  # before the work, not after it
+        if path and path != "-" and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+            parser.error(f"{path}: there is no such folder that can be written to")
+    return options, chosen
 
 
 def circumstances(options):
@@ -69,18 +68,16 @@ def circumstances(options):
 
 
 def prepare(problem, names, options, backward):
-    """({peer: (forward, backward or None)}, {peer: tensors to compare}, {peer: why not}, {peer: seconds until it was ready})"""
+    """({peer: (forward, backward or None)}, {peer: tensors to compare}, {peer: seconds of set-up}, {peer: why not})"""
     tensors = problem.tensors(options.device)
-    calls, results, skipped, ready = {}, {}, {}, {}
+    calls, results, setup, skipped = {}, {}, {}, {}
     for name in names:
-        start = time.perf_counter()
+        start = time.monotonic()
         try:
             function = PEERS[name](problem, options.device)
             leaves = [t.detach().requires_grad_(backward) for t in tensors[:3]]
             out = function(*leaves)
             grads = torch.autograd.grad(out, leaves, tensors[3], retain_graph=True) if backward else ()
-            with torch.no_grad():  # as it is timed: a compiler makes another kernel of it
-                function(*tensors[:3])
         except Skip as reason:
             skipped[name] = str(reason)
             continue
@@ -95,18 +92,19 @@ def prepare(problem, names, options, backward):
         def gradient(out=out, leaves=leaves):
             torch.autograd.grad(out, leaves, tensors[3], retain_graph=True)
 
-        calls[name] = forward, gradient if backward else None
-        results[name] = (out.detach(), *grads)
+        forward()  # without gradients some peers compile once more
         if options.device == "cuda":
             torch.cuda.synchronize()
-        ready[name] = time.perf_counter() - start
-    return tensors, calls, results, skipped, ready
+        setup[name] = time.monotonic() - start
+        calls[name] = forward, gradient if backward else None
+        results[name] = (out.detach(), *grads)
+    return tensors, calls, results, setup, skipped
 
 
 def run(problem, options):
     """One record for each pass."""
     backward = problem.flags.backward and not options.forward_only
-    tensors, calls, results, skipped, ready = prepare(problem, options.peers.split(","), options, backward)
+    tensors, calls, results, setup, skipped = prepare(problem, options.peers.split(","), options, backward)
     found = {} if options.no_errors else measure.errors(problem, tensors, results)
     del results
     records = []
@@ -117,7 +115,7 @@ def run(problem, options):
         for name in peers:
             wanted = ("o",) if which == "forward" else ("dq", "dk", "dv")
             peers[name]["errors"] = {operand: found[name][operand] for operand in wanted} if found else {}
-        records.append({"problem": problem.name, "pass": which, "peers": peers, "skipped": skipped, "ready_seconds": ready})
+        records.append({"problem": problem.name, "pass": which, "peers": peers, "setup_s": setup, "skipped": skipped})
     return records
 
 
@@ -136,7 +134,7 @@ def main():
     out = sys.stderr if options.json == "-" else sys.stdout
     print(f"{facts['device']}, torch {facts['torch']}, varflash {facts['varflash']}; TFLOP/s, median of {options.rounds} turns", file=out)
     print(f"{'':43} " + " ".join(f"{name:>15}" for name in names), file=out)
-    records, reasons, code = [], {}, 0
+    records, reasons, setup, code = [], {}, {}, 0
     try:
         for problem in problems:
             for record in run(problem, options):
@@ -144,6 +142,7 @@ def main():
                 print(line(record, names), file=out, flush=True)
                 for name, reason in record["skipped"].items():
                     reasons.setdefault(f"{name}: {reason}", record["problem"])
+                setup.update({(record["problem"], name): seconds for name, seconds in record["setup_s"].items()})
             if options.device == "cuda":
                 torch.cuda.empty_cache()
     except (KeyboardInterrupt, RuntimeError) as error:  # a device that a peer has broken, for example; what was measured counts
@@ -151,8 +150,10 @@ def main():
         print(f"stopped after {len(records)} passes: {error!r}", file=out)
     for reason, first in reasons.items():
         print(f"left out: {reason} (first: {first})", file=out)
-    if page.ready(records):
-        print(page.ready(records), file=out)
+    for name in dict.fromkeys(name for _, name in setup):
+        spent = [seconds for (_, peer), seconds in setup.items() if peer == name]
+        if max(spent) >= 1:
+            print(f"set-up of {name}, not timed: {sum(spent):.0f} s, {max(spent):.0f} s for one problem at most", file=out)
     if not options.no_errors:
         for peer, worst in page.worst_ratios(records).items():
             print(f"rms error of varflash / {peer}: {worst:.3g} at most", file=out)

@@ -31,17 +31,6 @@ def worst_ratios(records):
     return worst
 
 
-def ready(records):
-    """A sentence about what is not timed."""
-    seconds = {}
-    for record in records:
-        if record["pass"] == "forward":  # both passes of a problem are made ready at once
-            for name, took in record["ready_seconds"].items():
-                seconds[name] = seconds.get(name, 0.0) + took
-    took = ", ".join(f"{name} {total:.1f} s" for name, total in seconds.items())
-    return f"before the timing (compiling, planning, block masks, first calls): {took}" if took else ""
-
-
 def _plot(records, names):
     """Bars from the left, a group for each problem."""
     present = [name for name in names if any(name in record["peers"] for record in records)]
@@ -111,7 +100,6 @@ def render(run):
             body.append(f'<h2>{which.capitalize()}</h2><p class="legend">{legend}</p>')
             body.append(f"<figure>{_plot(records, names)}<figcaption>TFLOP/s, visible pairs only</figcaption></figure>")
             body.append(_table(records, names))
-    body.append(f"<p>{escape(ready(run['records'])).capitalize()}</p>")
     body.append(_errors(run["records"], names))
     facts = f"{run['device']}, torch {run['torch']}, CUDA {run['cuda']}, varflash {run['varflash']}, {run['date']}"
     title = "varflash beside its peers"

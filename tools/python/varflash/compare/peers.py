@@ -1,13 +1,11 @@
 """The attentions that can be compared: each turns a problem into a function of packed (q, k, v) that returns packed o, or says why not.
 
-Whatever a peer needs beyond the tensors (host lengths, block masks, plans, compiled kernels) is made before it is timed, and the seconds
-that takes are reported. Invariant: a peer computes the problem as it stands, or is left out.
+Whatever a peer needs beyond the tensors (host lengths, block masks) is made before it is timed. Invariant: a peer computes the problem as
+it stands, or is left out.
 """
 
-import functools
 import inspect
 
-import torch
 import torch.nn.functional as F
 
 
@@ -88,72 +86,18 @@ def cudnn(problem, device):
     return attention(module, problem, device)
 
 
-def _visible(problem, device):
-    """First and last visible key of each query, in rows of all k: what every mask here is. First > last: none."""
-    cu_q, cu_k = (cu.long() for cu in problem.cumulative(device))
-    sequence = torch.repeat_interleave(torch.arange(len(cu_q) - 1, device=device), cu_q.diff())
-    begin, end = cu_k[sequence], cu_k[sequence + 1]
-    diagonal = torch.arange(len(sequence), device=device) - cu_q[sequence + 1] + end
-    left, right = problem.window
-    first = begin if left < 0 else torch.maximum(begin, diagonal - left)
-    last = end - 1 if right < 0 else torch.minimum(end - 1, diagonal + right)
-    return first, last
-
-
-def _blocks(first, last, keys, size=128):
-    """(partial, full) blocks of size x size that FlexAttention is to visit, as bool matrices. From intervals of keys, because
-    create_block_mask fills a matrix of all pairs, or is compiled for each shape."""
-    rows = -len(first) % size
-    first, last = F.pad(first, (0, rows), value=keys), F.pad(last, (0, rows), value=-1)
-    start = torch.arange(0, keys, size, device=first.device)
-    some = ((first[:, None] < start + size) & (last[:, None] >= start) & (first <= last)[:, None]).view(-1, size, len(start)).any(1)
-    first, last = first.view(-1, size).amax(1, keepdim=True), last.view(-1, size).amin(1, keepdim=True)
-    full = (first <= start) & (last >= start + size - 1)
-    return some & ~full, full
-
-
-def _listed(blocks):
-    """How many blocks each row of a bool matrix has, and which, first."""
-    order = blocks.to(torch.int8).argsort(dim=1, descending=True, stable=True)
-    return blocks.sum(1).int()[None, None], order.int()[None, None]
-
-
-def _flex_attention():
-    # The sizes of a problem as constants, as is fastest. All masks are one function, so that problems of equal sizes share a compilation.
-    torch._dynamo.config.cache_size_limit = 1024
-    return torch.compile(_import("torch.nn.attention.flex_attention").flex_attention, dynamic=False)
-
-
-_compiled = functools.cache(_flex_attention)
-
-
 def flex(problem, device):
     module = _import("torch.nn.attention.flex_attention")
+    from .flex_peer import attention
+
     _require(device == "cuda", "needs a GPU")
-    first, last = _visible(problem, device)
-    keys, cap = sum(problem.lengths_k), problem.flags.softcap
-    partial, full = _blocks(first, last, keys)
-
-    def mask(b, h, i, j):
-        return (j >= first[i]) & (j <= last[i])
-
-    score = (lambda x, b, h, i, j: cap * torch.tanh(x / cap)) if cap else None
-    blocks = module.BlockMask.from_kv_blocks(*_listed(partial), *_listed(full), mask_mod=mask, seq_lengths=(len(first), keys))
-    options = dict(block_mask=blocks, score_mod=score, scale=problem.scale)
-    options["enable_gqa"] = problem.flags.heads_q != problem.flags.heads_k
-    attention = _compiled()
-
-    def run(q, k, v):
-        q, k, v = (t.transpose(0, 1)[None] for t in (q, k, v))
-        return attention(q, k, v, **options)[0].transpose(0, 1)
-
-    return run
+    return attention(module, problem, device)
 
 
 def _flash_attn(module_name):
     def make(problem, device):
         module = _import(module_name)
-        # Version 4 lies in flash_attn/cute, and makes an empty package of flash_attn where it is alone.
+        # Where only version 4 is installed, flash_attn is an empty folder around it.
         _require(hasattr(module, "flash_attn_varlen_func"), f"{module_name} has no flash_attn_varlen_func")
         _require(device == "cuda", "needs a GPU")
         cu_q, cu_k = problem.cumulative(device)

@@ -22,12 +22,17 @@ def _lengths(text):
     out = []
     for part in text.split(",") if text != "none" else []:
         length, _, times = part.partition("x")
+        if not length.isdecimal() or not (times or "1").isdecimal():
+            raise argparse.ArgumentTypeError(f"'{part}' is no length such as 512 or 34x8192")
         out += [int(length)] * int(times or 1)
     return out
 
 
 def _window(text):
-    left, right = (INFINITE if edge == "inf" else int(edge) for edge in text.split(","))
+    edges = text.split(",")
+    if len(edges) != 2 or not all(edge == "inf" or edge.isdecimal() for edge in edges):
+        raise argparse.ArgumentTypeError(f"'{text}' is not L,R, each a number or 'inf'")
+    left, right = (INFINITE if edge == "inf" else int(edge) for edge in edges)
     return left, right
 
 
@@ -64,15 +69,11 @@ class Problem:
         if len(self.lengths_q) != len(self.lengths_k):
             raise ValueError(f"seqlens-k: has {len(self.lengths_k)} lengths, seqlens-q {len(self.lengths_q)}")
         flags.heads_k = flags.heads_k or flags.heads_q
-        if flags.heads_k < 1 or flags.heads_q % flags.heads_k:
-            raise ValueError(f"heads-k is {flags.heads_k}, no divisor of the {flags.heads_q} query heads")
         flags.head_dim_v = flags.head_dim_v or flags.head_dim
         self.name = flags.name or f"d{flags.head_dim}-{sum(self.lengths_q)}"
         self.scale = flags.scale or flags.head_dim**-0.5
         left, right = flags.window or (INFINITE, INFINITE)
         right = 0 if flags.causal else right
-        if left < 0 or right < 0:
-            raise ValueError(f"window: {left},{right}: other libraries have no negative edges")
         # As FlashAttention writes it: -1 is no edge.
         self.window = tuple(-1 if edge == INFINITE else edge for edge in (left, right))
         self.causal = self.window == (-1, 0)
