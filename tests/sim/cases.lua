@@ -49,6 +49,8 @@ local function shapes(roll, seed, helpers, piece, mask)
     { name = "negative", seqlens_q = { 20, 9, 33, 2 }, seqlens_k = { 1, 2, 1, 3 }, input_scale = 12, heads_q = 2 },
     -- One key, whose weight is 1, whatever is left of so large a score and its LSE: everything stays finite that the type can hold.
     { name = "vast", seqlens_q = { 70, 20 }, seqlens_k = { 1, 1 }, scale = 1e30, heads_q = 2, backward_of = "bf16" },
+    -- Several tiles of scores so large that one key of a row has all the weight; gradients would be differences of roundings.
+    { name = "vast-tiles", seqlens_q = { 70 }, seqlens_k = { 300 }, scale = 1e6, forward = true },
     { name = "diagonal", seqlens_q = { long, 40 }, seqlens_k = { math.max(0, long + shift()), 40 + shift() + 2 } },
     { name = "edges", seqlens_q = edges_q, seqlens_k = edges_k, heads_q = roll(1, 2),
       max_seqlen_q = math.max(table.unpack(edges_q)), max_seqlen_k = math.max(table.unpack(edges_k)) },
