@@ -83,30 +83,38 @@ static int work(void) {
     return status || log_lines.lines ? -1 : compiled;
 }
 
-static void *prepare_in_thread(void *context) {
-    static atomic_uint count;
-    const vf_forward_args forward = sample_forward(stub_first);
-    const vf_backward_args backward = sample_backward(stub_first);
-    const bool first = atomic_fetch_add(&count, 1) % 2;
-    const vf_status status = first ? vf_prepare_forward(context, &forward) : vf_prepare_backward(context, &backward);
-    return status ? context : NULL;
+// What threads share. The arguments are made before them: the stub's memory and its stack are every thread's.
+struct shared_calls {
+    vf_context *context;
+    vf_forward_args forward;
+    vf_backward_args backward;
+    atomic_uint threads;
+};
+static void *prepare_in_thread(void *data) {
+    struct shared_calls *calls = data;
+    const bool backward = atomic_fetch_add(&calls->threads, 1) % 2 == 0;
+    const vf_status status = backward ? vf_prepare_backward(calls->context, &calls->backward)
+                                      : vf_prepare_forward(calls->context, &calls->forward);
+    if (status) fprintf(stderr, "%s\n", vf_last_error());
+    return status ? data : NULL;
 }
 
 // The same of a process whose threads want the same kernels and different ones.
 static int work_in_threads(void) {
     pthread_t threads[THREADS];
-    vf_context *context = open_real();
+    struct shared_calls calls = {open_real(), sample_forward(stub_first), sample_backward(stub_first), 0};
     bool good = true;
-    stub_push(stub_context(0));  // the stub's stack is every thread's
-    for (int i = 0; i < THREADS; i++) good &= !pthread_create(&threads[i], NULL, prepare_in_thread, context);
+    stub_push(stub_context(0));
+    for (int i = 0; i < THREADS; i++) good &= !pthread_create(&threads[i], NULL, prepare_in_thread, &calls);
     for (int i = 0; i < THREADS; i++) {
         void *failed = NULL;
         good &= !pthread_join(threads[i], &failed) && !failed;
     }
     stub_pop();
-    const int compiled = (int)vf_dev_count(context).compiled;
+    const int compiled = (int)vf_dev_count(calls.context).compiled;
+    if (log_lines.lines) fprintf(stderr, "%s\n", log_lines.last);
     good &= !log_lines.lines;
-    vf_close(context);
+    vf_close(calls.context);
     return good ? compiled : -1;
 }
 
