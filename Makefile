@@ -290,8 +290,8 @@ SIM_SHARE := 5
 SIM_PARTS := 1 2
 SIM_NEEDS := $(SIM) $(SIM_PROGRAMS) $(CALIBRATE) $(BUILD)/calibrate-root/gen/init.lua
 SIM_LUA := SIM=$(SIM) WORK=$(BUILD)/sim JOBS=$(JOBS) $(LUA) tests/sim
-SIM_LINES = $(foreach i,$(SIM_PARTS),$(call line,sim/mutants-$(i),$(SIM_LUA)/mutants.lua $(SIM_SHARE) $(i)/$(words $(SIM_PARTS)))) \
-$(foreach v,$(shell $(LUA) tests/sim/suite.lua list),$(call line,sim/$(v),$(SIM_LUA)/suite.lua run $(v) 1 $(SIM_SEEDS))) \
+MUTANT_LINES = $(foreach i,$(SIM_PARTS),$(call line,sim/mutants-$(i),$(SIM_LUA)/mutants.lua $(SIM_SHARE) $(i)/$(words $(SIM_PARTS))))
+SIM_LINES = $(foreach v,$(shell $(LUA) tests/sim/suite.lua list),$(call line,sim/$(v),$(SIM_LUA)/suite.lua run $(v) 1 $(SIM_SEEDS))) \
 $(call line,sim/branches,$(LUA) tests/sim/suite.lua branches) \
 $(call line,sim/calibrate,$(CALIBRATE) $(BUILD)/calibrate-root $(wildcard tests/sim/calibrate/recorded.txt)) \
 $(call line,sim/widths,$(SIM_LUA)/widths.lua) \
@@ -299,7 +299,7 @@ $(call unit_lines,$(SIM_PROGRAMS))
 INSTALL_LINES = $(call line,install,MAKE="$(MAKE)" CC="$(CC)" CXX="$(CXX)" BUILD=$(BUILD) bash tests/install.sh)
 PYTHON_LINES = $(call line,python,BUILD=$(BUILD) PYTHON=$(PYTHON) tests/python.sh)
 RUNTIME_LINES = $(call line,runtime-only,MAKE="$(MAKE)" CC="$(CC)" BUILD=$(BUILD) bash tests/runtime_only.sh)
-CHECK_LINES = $(SIM_LINES)$(MATRIX_LINES)$(PYTHON_LINES)$(call unit_lines,$(SLOW_UNIT))$(SAN_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(RUNTIME_LINES)$(FAST_LINES)
+CHECK_LINES = $(MUTANT_LINES)$(SIM_LINES)$(MATRIX_LINES)$(PYTHON_LINES)$(call unit_lines,$(SLOW_UNIT))$(SAN_LINES)$(FUZZ_LINES)$(INSTALL_LINES)$(RUNTIME_LINES)$(FAST_LINES)
 
 check-fast: all unit-programs $(if $(wildcard $(SIM)),$(SIM)) ## tests of two minutes: lint, layers, headers, unit, Lua, command line
 	$(call run_lines,$(FAST_LINES),-j $(JOBS))
@@ -308,7 +308,7 @@ check-fast: all unit-programs $(if $(wildcard $(SIM)),$(SIM)) ## tests of two mi
 .PHONY: check-needs
 check-needs: all unit-programs $(SIM_NEEDS) check-variants
 
-check: check-needs ## what CI runs: check-fast and the sweep, compile matrix, sanitizers, fuzzers, installation
+check: check-needs ## what CI runs: check-fast and the sweep, compile matrix, simulator and an n-th of its mutants, sanitizers, fuzzers, installation
 	$(call run_lines,$(CHECK_LINES),-j $(JOBS))
 
 check-gpu: all $(GPU_PROGRAMS) ## GPU tests; skipped where there is no device
