@@ -26,7 +26,7 @@ local WORK = os.getenv("WORK") or "build/sim"
 
 -- What a seed makes of the device: number of multiprocessors, order of blocks, lanes that drift.
 local function settings(variant, seed)
-  local counts = { 1, 2, 132, 3 }
+  local counts = { 1, 2 + #variant.name % 2, 132, 3 }
   return ("sim:seed=%d,cc=%d,sms=%d,order=%s,lanes=%s"):format(seed, variant.cc, counts[(seed - 1) % 4 + 1],
     seed % 3 == 0 and "any" or "index", seed % 3 == 2 and "strict" or "together")
 end
